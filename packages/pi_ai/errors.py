@@ -1,0 +1,59 @@
+"""Every error that mini_pi raises on purpose, and who is to blame for it.
+
+    MiniPiError                 catching this one is enough
+    ├── ModelRequestError       the server: not reached, too slow, or it refused (.status)
+    ├── ProtocolError           the server: it answered, but not in the Responses protocol
+    ├── AgentRunError           the model: a whole run without an answer worth returning
+    │   └── CutOffCallError     its tool call stops half-way; a ProtocolError as well
+    └── ToolError               a tool: the model reads it as the tool's output
+
+A plain MiniPiError is the caller's own: a setting that was refused before any request.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class MiniPiError(Exception):
+    """Root of the tree. Raised out of a run, it carries what happened until then.
+
+    history: every item so far, each tool call paired with one output; None outside a run.
+    turn: the turn (one model request) that failed, counted from 1; None outside a run.
+    usage: one usage dict or None per answered request of this run.
+    """
+
+    history: list[dict[str, Any]] | None = None
+    turn: int | None = None
+    usage: list[dict[str, Any] | None] | None = None
+
+    def during_turn(
+        self, turn: int, history: list[dict[str, Any]], usage: list[dict[str, Any] | None]
+    ) -> None:
+        """Add the turn to the message, and what happened to the error; the object stays the same."""
+        self.args = (f"第 {turn} 轮：{self}",)
+        self.turn, self.history, self.usage = turn, history, usage
+
+
+class ModelRequestError(MiniPiError):
+    """The request got no usable answer. status: the HTTP status, None when there was none."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class ProtocolError(MiniPiError):
+    """The answer is not what the Responses protocol promises; nothing is guessed from it."""
+
+
+class AgentRunError(MiniPiError):
+    """The run ended without an answer: half a product is never returned as a whole one."""
+
+
+class CutOffCallError(AgentRunError, ProtocolError):
+    """A tool call whose arguments stop in the middle of the JSON: cut off, and not executable."""
+
+
+class ToolError(MiniPiError):
+    """Raise it in a handler: its text, which should name the next step, goes to the model."""

@@ -1,0 +1,61 @@
+"""From the environment to a client and a loop configuration: what the examples and the chat share.
+
+    QWEN_BASE_URL           http://127.0.0.1:8021, with or without /v1
+    QWEN_MODEL              the local model of `python3 -m packages.qianchat serve`
+    QWEN_REASONING          none: sent as reasoning.effort; empty: not sent
+    QWEN_MAX_OUTPUT_TOKENS  2048
+    QWEN_API_KEY            none; sent to QWEN_BASE_URL's origin only
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ..pi_agent import AgentLoopConfig
+from ..pi_ai import MiniPiError, ResponsesClient
+from .local_qwen import LOCAL_MODEL
+
+BASE_URL = "http://127.0.0.1:8021"
+TIMEOUT_SECONDS = 120.0
+
+# Tuned on the real local Qwen: every wording that was tried, and what it gave, is in checks/model_tasks.md.
+INSTRUCTIONS = """\
+你是项目文件问答助手。每次只做一步：
+1. 还不知道有哪些文件时，调用 list_files 列出用户提到的目录；没有提到目录就列出 .。
+2. 知道文件路径后，调用 read_file 读取它。路径必须来自 list_files 的结果，不要自己编造文件名。
+3. 读到文件内容后，直接用文字回答用户的问题，数据必须来自文件。"""
+
+
+def base_url() -> str:
+    """The server's address in the environment, else the local one."""
+    return os.environ.get("QWEN_BASE_URL") or BASE_URL
+
+
+def request_options() -> dict[str, Any]:
+    """The optional fields of every request. Raises MiniPiError for a bad environment variable."""
+    text = os.environ.get("QWEN_MAX_OUTPUT_TOKENS") or "2048"
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise MiniPiError(f"QWEN_MAX_OUTPUT_TOKENS 必须是正整数，收到 {text!r}。请改正后重试。")
+    effort = os.environ.get("QWEN_REASONING", "none")
+    return {
+        "reasoning": {"effort": effort} if effort else None,
+        "max_output_tokens": int(text),
+        "temperature": 0,
+    }
+
+
+def connect(max_turns: int = 8, *, stream: bool = False) -> tuple[ResponsesClient, AgentLoopConfig]:
+    """Client and configuration as the environment says. Raises MiniPiError."""
+    client = ResponsesClient(base_url(), os.environ.get("QWEN_API_KEY") or None, TIMEOUT_SECONDS)
+    model = os.environ.get("QWEN_MODEL") or LOCAL_MODEL
+    config = AgentLoopConfig(
+        model=model,
+        instructions=INSTRUCTIONS,
+        max_turns=max_turns,
+        request_options=request_options(),
+        # Without it the 1.5B model repeats read_file until the turns are used up (checks/model_tasks.md).
+        answer_after_repeat=model == LOCAL_MODEL,
+        stream=stream,
+    )
+    return client, config
