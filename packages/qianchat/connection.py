@@ -37,12 +37,9 @@ def request_options() -> dict[str, Any]:
     text = os.environ.get("QWEN_MAX_OUTPUT_TOKENS") or "2048"
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise MiniPiError(f"QWEN_MAX_OUTPUT_TOKENS 必须是正整数，收到 {text!r}。请改正后重试。")
+    options: dict[str, Any] = {"max_output_tokens": int(text), "temperature": 0}
     effort = os.environ.get("QWEN_REASONING", "none")
-    return {
-        "reasoning": {"effort": effort} if effort else None,
-        "max_output_tokens": int(text),
-        "temperature": 0,
-    }
+    return {**options, "reasoning": {"effort": effort}} if effort else options
 
 
 def connect(max_turns: int = 8, *, stream: bool = False) -> tuple[ResponsesClient, AgentLoopConfig]:

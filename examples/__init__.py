@@ -1,0 +1,1 @@
+"""Five steps from one request to a whole agent loop: read them in order."""

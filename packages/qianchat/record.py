@@ -1,0 +1,131 @@
+"""A record of a run as it really was: what each request newly carried, what came back, how it ended."""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ..pi_agent import ModelClient
+from ..pi_ai import JsonObject, MiniPiError
+from .terminal import thinking
+
+VERSION = 1
+
+
+class Recorder:
+    """A ModelClient around another one, which keeps every exchange and shows that the model is at work.
+
+    The history in a payload is the caller's own growing list: what joins it after the last request is
+    found there when the record is written.
+    """
+
+    def __init__(self, client: ModelClient) -> None:
+        self._client = client
+        self._history: list[JsonObject] = []
+        self._sent: list[JsonObject] = []
+        self.settings: JsonObject = {}
+        self.turns: list[JsonObject] = []
+
+    def create(self, payload: JsonObject, on_text: Callable[[str], None] | None = None) -> JsonObject:
+        """Pass payload on; whatever comes back, or goes wrong, is kept and passed on as it is."""
+        self._history = payload["input"]
+        items = copy.deepcopy(self._history)
+        known = self._sent == items[: len(self._sent)]
+        settings = copy.deepcopy({name: value for name, value in payload.items() if name != "input"})
+        self.settings = self.settings or settings
+        turn: JsonObject = {
+            "new_items": items[len(self._sent) :] if known else items,
+            "changed_settings": {k: v for k, v in settings.items() if self.settings.get(k) != v},
+        }
+        if not known:
+            turn["history_replaced"] = True
+        self.turns.append(turn)
+        self._sent = items
+        start = time.monotonic()
+        try:
+            response = self._ask(payload, on_text, turn, start)
+        except Exception as error:
+            turn["error"] = str(error)
+            raise
+        finally:
+            turn["seconds"] = round(time.monotonic() - start, 3)
+        turn["response"] = copy.deepcopy(response)
+        return response
+
+    def _ask(
+        self, payload: JsonObject, on_text: Callable[[str], None] | None, turn: JsonObject, start: float
+    ) -> JsonObject:
+        with thinking() as line:
+            if on_text is None:
+                return self._client.create(payload)
+
+            def first_text_ends_the_line(text: str) -> None:
+                line.stop()
+                turn.setdefault("first_text_seconds", round(time.monotonic() - start, 3))
+                on_text(text)
+
+            return self._client.create(payload, on_text=first_text_ends_the_line)  # type: ignore[call-arg]
+
+    def document(self, command: str, outcome: JsonObject) -> JsonObject:
+        """The record as JSON values. outcome: status (answered, unfinished or failed) and what came of it."""
+        return {
+            "version": VERSION,
+            "command": command,
+            "recorded_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "settings": self.settings,
+            "turns": self.turns,
+            "added_after_last_request": copy.deepcopy(self._history[len(self._sent) :]),
+            "outcome": outcome,
+            "usage": [turn.get("response", {}).get("usage") for turn in self.turns],
+        }
+
+
+def write_record(path: Path, document: JsonObject) -> None:
+    """Write document to path as JSON. Raises MiniPiError."""
+    text = json.dumps(document, ensure_ascii=False, indent=2) + "\n"
+    try:
+        # A lone surrogate becomes \\udXXX, which inside a JSON string is its very escape.
+        path.write_bytes(text.encode("utf-8", "backslashreplace"))
+    except OSError as error:
+        raise MiniPiError(f"无法写入记录 {path}：{error.strerror}。请换一个可写的路径。") from None
+
+
+def command_line(module: str, arguments: list[str]) -> str:
+    """The command to run again, without a path of this machine: of an absolute path only the name stays."""
+    return " ".join(["python3 -m", module, *(_quoted(_without_folder(each)) for each in arguments)])
+
+
+def _without_folder(argument: str) -> str:
+    flag, equals, value = argument.partition("=") if argument.startswith("--") else ("", "", argument)
+    path = Path(value).expanduser()
+    if not path.is_absolute():
+        return argument
+    try:
+        return flag + equals + str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return flag + equals + path.name
+
+
+def _quoted(argument: str) -> str:
+    import shlex
+
+    return shlex.quote(argument)
+
+
+def check_writable(path: Path) -> None:
+    """Say before a long run, not after it, that its record could not be written. Raises MiniPiError."""
+    try:
+        existed = path.exists()
+        path.open("a").close()
+        if not existed:
+            path.unlink()
+    except OSError as error:
+        raise MiniPiError(f"无法写入记录 {path}：{error.strerror}。请换一个可写的路径。") from None
+
+
+Outcome = dict[str, Any]

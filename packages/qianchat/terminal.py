@@ -1,0 +1,72 @@
+"""What a person sees: text made safe to print, and a line that shows the model at work."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+def printable(text: str) -> str:
+    """text with control and direction characters shown as escapes, so that neither a model nor a
+    file can steer the terminal; newlines and tabs stay."""
+    return "".join(
+        c if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs") else f"\\u{ord(c):04x}"
+        for c in text
+    )
+
+
+def short_error(error: BaseException) -> str:
+    """An error in at most three lines."""
+    lines = [line for line in printable(str(error) or type(error).__name__).splitlines() if line.strip()]
+    return "\n".join([*lines[:2], " ".join(lines[2:])[:600]] if len(lines) > 2 else lines)
+
+
+def soft_streams() -> None:
+    """Let a terminal that cannot show a character show its escape instead of ending the program."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+class Thinking:
+    """A line on stderr that says that the model is at work and for how long, where that is a terminal."""
+
+    def __init__(self) -> None:
+        self._done = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Show the line and keep its seconds running."""
+        if sys.stderr.isatty():
+            self._done.clear()
+            self._thread = threading.Thread(target=self._run, args=(time.monotonic(),), daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Take the line away; nothing happens where there is none."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._done.set()
+            thread.join()
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def _run(self, start: float) -> None:
+        while not self._done.wait(0.2):
+            seconds = int(time.monotonic() - start)
+            print(f"\r模型思考中…… {seconds} 秒\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def thinking() -> Iterator[Thinking]:
+    """Show the line for as long as the block runs."""
+    line = Thinking()
+    line.start()
+    try:
+        yield line
+    finally:
+        line.stop()
