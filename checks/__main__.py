@@ -8,9 +8,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-MODULES = (
-    "architecture",
-)
+MODULES = ("architecture",)
 
 
 def run(name: str) -> tuple[str, int, str]:

@@ -31,7 +31,7 @@ class _Result(unittest.TextTestResult):
 
     passed = 0
 
-    def addSuccess(self, test: unittest.TestCase) -> None:  # noqa: N802
+    def addSuccess(self, test: unittest.TestCase) -> None:
         super().addSuccess(test)
         self.passed += 1
 
@@ -79,7 +79,7 @@ def message(text: str, **fields: object) -> JsonObject:
 
 def response(*output: object, **fields: object) -> JsonObject:
     """A complete Responses answer around the output items."""
-    body = {"id": "resp_1", "object": "response", "status": "completed", "model": "scripted"}
+    body: JsonObject = {"id": "resp_1", "object": "response", "status": "completed", "model": "scripted"}
     body |= {"output": list(output), "error": None, "incomplete_details": None}
     body["usage"] = {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15}
     return {**body, **fields}

@@ -31,7 +31,9 @@ def options(arguments: list[str] | None = None) -> argparse.Namespace:
         description="连接由环境变量决定：QWEN_BASE_URL、QWEN_MODEL、QWEN_REASONING、"
         "QWEN_MAX_OUTPUT_TOKENS、QWEN_API_KEY。",
     )
-    parser.add_argument("--project", type=Path, default=SAMPLE_PROJECT, help="项目目录（默认 sample_project）")
+    parser.add_argument(
+        "--project", type=Path, default=SAMPLE_PROJECT, help="项目目录（默认 sample_project）"
+    )
     parser.add_argument("--question", default=QUESTION, help="要问的话")
     parser.add_argument("--max-turns", type=_positive, default=8, help="模型请求的上限（默认 8）")
     parser.add_argument("--local-qwen", action="store_true", help="没有服务时，在本机起动一个真实的 Qwen")

@@ -13,18 +13,26 @@ from collections.abc import Collection, Sequence
 from ..pi_ai import AgentRunError
 
 _FENCE = re.compile(r"```[\w+-]*")
-_LABEL = re.compile(r"^\s*(?:action|tool[ _]calls?|function[ _]calls?|工具调用|调用工具|动作)\s*[:：]", re.I | re.M)
-_TAG = re.compile(r"</?\|?(?:tool|tools|tool_calls?|function_calls?|toolcall|call)\b[^<>]{0,80}>|\[/?TOOL_CALLS?\]", re.I)
+_LABEL = re.compile(
+    r"^\s*(?:action|tool[ _]calls?|function[ _]calls?|工具调用|调用工具|动作)\s*[:：]", re.I | re.M
+)
+_TAG = re.compile(
+    r"</?\|?(?:tool|tools|tool_calls?|function_calls?|toolcall|call)\b[^<>]{0,80}>|\[/?TOOL_CALLS?\]", re.I
+)
 _XML_CALL = re.compile(r"<(?:function|invoke|tool)\s*(?:=|\s+name\s*=)\s*[\"']?([\w.-]+)[\"']?\s*>?", re.I)
 _XML_END = re.compile(r"</(?:function|invoke|tool)>", re.I)
-_OPEN_JSON = re.compile(r"[\s\[]*\{\s*\"(?:name|function|tool)\"\s*:\s*(?:\{\s*\"name\"\s*:\s*)?\"([\w.-]+)\"")
+_OPEN_JSON = re.compile(
+    r"[\s\[]*\{\s*\"(?:name|function|tool)\"\s*:\s*(?:\{\s*\"name\"\s*:\s*)?\"([\w.-]+)\""
+)
 _CALL_KEYS = {"name", "function", "tool", "arguments", "parameters", "args", "input", "type", "id", "call_id"}
 
 
 def final_answer(text: str, pending: Sequence[str], tool_names: Collection[str]) -> str:
     """Return text as the answer of the run, or raise AgentRunError: half a product is none."""
     if not text.strip():
-        raise AgentRunError("模型既没有返回文本，也没有调用工具。请重试，或检查模型与服务器的 chat template。")
+        raise AgentRunError(
+            "模型既没有返回文本，也没有调用工具。请重试，或检查模型与服务器的 chat template。"
+        )
     if pending:
         raise AgentRunError(
             f"必选工具 {pending[0]} 还没有成功执行，模型就给出了回答。"

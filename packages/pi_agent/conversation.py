@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from ..pi_ai import JsonObject, MiniPiError, strict_json
-from .loop import AgentEvent, AgentLoopConfig, EventSink, ModelClient, Usage, check_settings, open_calls, run_agent
+from .loop import (
+    AgentEvent,
+    AgentLoopConfig,
+    EventSink,
+    ModelClient,
+    Usage,
+    check_settings,
+    open_calls,
+    run_agent,
+)
 from .tools import AgentTool
 
 VERSION = 1
@@ -74,11 +83,11 @@ class Conversation:
         target, temporary = Path(path), None
         try:
             descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-            with open(descriptor, "wb") as file:
+            with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(descriptor)
-            os.replace(temporary, target)
+            Path(temporary).replace(target)
         except OSError as error:
             if temporary is not None:
                 Path(temporary).unlink(missing_ok=True)
@@ -114,7 +123,9 @@ class Conversation:
 def _checked_history(document: Any, path: str | os.PathLike[str]) -> list[JsonObject]:
     version = document.get("version") if isinstance(document, dict) else None
     if type(version) is not int or version != VERSION:
-        raise MiniPiError(f"对话文件 {path} 的版本是 {version!r}，这里只认识版本 {VERSION}。请用写它的程序打开。")
+        raise MiniPiError(
+            f"对话文件 {path} 的版本是 {version!r}，这里只认识版本 {VERSION}。请用写它的程序打开。"
+        )
     history = document.get("history")
     if not isinstance(history, list) or not all(isinstance(item, dict) for item in history):
         raise MiniPiError(f"对话文件 {path} 里没有 history 列表，文件没有改动。请换一个文件。")

@@ -192,7 +192,16 @@ def _request(
     }
 
 
-RESERVED = ("model", "instructions", "input", "tools", "tool_choice", "parallel_tool_calls", "store", "stream")
+RESERVED = (
+    "model",
+    "instructions",
+    "input",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "store",
+    "stream",
+)
 
 
 def check_settings(tools: Sequence[AgentTool], config: AgentLoopConfig) -> dict[str, AgentTool]:
@@ -211,7 +220,9 @@ def check_settings(tools: Sequence[AgentTool], config: AgentLoopConfig) -> dict[
     if isinstance(config.max_turns, bool) or not isinstance(config.max_turns, int) or config.max_turns < 1:
         raise MiniPiError(f"max_turns 必须是不小于 1 的整数，收到 {config.max_turns!r}。")
     if config.required_tool_choice not in ("required", "named"):
-        raise MiniPiError(f"required_tool_choice 只能是 required 或 named，收到 {config.required_tool_choice!r}。")
+        raise MiniPiError(
+            f"required_tool_choice 只能是 required 或 named，收到 {config.required_tool_choice!r}。"
+        )
     return tools_by_name
 
 

@@ -1,10 +1,10 @@
 """From the environment to a client and a loop configuration: what the examples and the chat share.
 
-    QWEN_BASE_URL           http://127.0.0.1:8021, with or without /v1
-    QWEN_MODEL              the local model of `python3 -m packages.qianchat serve`
-    QWEN_REASONING          none: sent as reasoning.effort; empty: not sent
-    QWEN_MAX_OUTPUT_TOKENS  2048
-    QWEN_API_KEY            none; sent to QWEN_BASE_URL's origin only
+QWEN_BASE_URL           http://127.0.0.1:8021, with or without /v1
+QWEN_MODEL              the local model of `python3 -m packages.qianchat serve`
+QWEN_REASONING          none: sent as reasoning.effort; empty: not sent
+QWEN_MAX_OUTPUT_TOKENS  2048
+QWEN_API_KEY            none; sent to QWEN_BASE_URL's origin only
 """
 
 from __future__ import annotations
