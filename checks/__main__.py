@@ -1,4 +1,4 @@
-"""`python3 -m checks`: every module below in a process of its own, two at a time."""
+"""`python3 -m checks`: every module below in a process of its own, as many at a time as there are cores."""
 
 from __future__ import annotations
 
@@ -6,33 +6,60 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-MODULES = ("architecture",)
+MODULES = (
+    "loop_boundaries",
+    "tools",
+    "written_calls",
+    "conversation",
+    "replay",
+    "protocol",
+    "protocol_cases",
+    "encoding",
+    "transport",
+    "streaming",
+    "project_files",
+    "local_qwen",
+    "examples",
+    "chat",
+    "show",
+    "evidence",
+    "architecture",
+)
 
 
-def run(name: str) -> tuple[str, int, str]:
-    """One module as a process: its name, exit status and output."""
-    command = [sys.executable, "-X", "dev", "-m", f"checks.{name}"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    return name, done.returncode, done.stdout
-
-
-def main() -> int:
+def run_all(modules: Sequence[str], workers: int) -> int:
+    """Run checks.NAME for each name, print its closing line (or all of it, if it failed) and the sum."""
     totals = [0, 0, 0]
-    with ThreadPoolExecutor(os.cpu_count() or 2) as pool:
-        for name, status, output in pool.map(run, MODULES):
-            lines = output.rstrip().splitlines() or [""]
-            counted = re.fullmatch(r"(\d+) passed, (\d+) failed(?:, (\d+) skipped)?", lines[-1])
-            numbers = [int(n or 0) for n in counted.groups()] if counted else [0, 1, 0]
-            if status != 0 and numbers[1] == 0:
-                numbers[1] = 1
-            totals = [a + b for a, b in zip(totals, numbers, strict=True)]
-            print(f"checks.{name}: {lines[-1]}" if status == 0 else output, flush=True)
-    skipped = f", {totals[2]} skipped" if totals[2] else ""
-    print(f"{totals[0]} passed, {totals[1]} failed{skipped}")
+    with ThreadPoolExecutor(workers) as pool:
+        for name, (status, output) in zip(modules, pool.map(_run, modules), strict=True):
+            last = (output.rstrip().splitlines() or [""])[-1]
+            counted = re.fullmatch(r"(\d+) passed, (\d+) failed(?:, (\d+) skipped)?", last)
+            passed, failed, skipped = [int(n or 0) for n in counted.groups()] if counted else [0, 1, 0]
+            if status != 0:
+                failed = max(failed, 1)
+            totals = [a + b for a, b in zip(totals, (passed, failed, skipped), strict=True)]
+            print(output if failed else f"checks.{name}: {last}", flush=True)
+    skips = f", {totals[2]} skipped" if totals[2] else ""
+    print(f"{totals[0]} passed, {totals[1]} failed{skips}")
     return 0 if totals[1] == 0 else 1
 
 
+def _run(name: str) -> tuple[int, str]:
+    """One module as a process: its exit status, and what it printed."""
+    command = [sys.executable, "-X", "dev", "-m", f"checks.{name}"]
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="backslashreplace",
+    )
+    return done.returncode, done.stdout
+
+
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(run_all(MODULES, workers=os.cpu_count() or 2))
