@@ -35,7 +35,7 @@ from ..pi_ai import MiniPiError, ToolError
 
 MAX_ENTRIES, MAX_CHARACTERS = 200, 6000  # of one listing; a local model's window is 8192 tokens
 HINT_ENTRIES = 20  # paths that are named when one is missing
-CHUNK = 64 * 1024  # bytes per read; os.read allocates as many as it is asked for
+CHUNK = 4096  # bytes per read: os.read allocates what it is asked for, and decoding up to five times that
 
 # A platform without these flags has no dir_fd either, and __enter__ refuses to start.
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
@@ -51,10 +51,7 @@ _LINK = "{path} 是符号链接，按规定不读取，无论它指向哪里。�
 _SPECIAL = "{path} 是特殊文件（管道、设备或套接字），不能读取。请换一个 list_files 列出的文件。"
 _FILE = "{path} 是文件，不是目录。请用 read_file 读取 {path}（末尾不加 /）。"
 _DENIED = "没有权限读取 {path}。请改读其他文件，或告诉用户检查它的权限。"
-_NOT_UTF8 = (
-    "{path} 不是 UTF-8 文本：{guess}（字节偏移 {offset} 处是 0x{byte:02X}）。"
-    "请改读其他文件，或告诉用户把它转换成 UTF-8。"
-)
+_NOT_UTF8 = "{path} 不是 UTF-8 文本（字节偏移 {offset}）：{guess}。请改读其他文件，或告诉用户转换成 UTF-8。"
 _FAILED = "读取 {path} 时出错（{code}）：它正在变化，或暂时不可用。请稍后重试，或告诉用户。"
 _FAILURES = {
     errno.ENOENT: "路径不存在：{path}（可能刚被移走或删除）。请用 list_files 重新查看。",
@@ -201,13 +198,9 @@ class ProjectFiles:
                     raise UnicodeDecodeError("utf-8", chunk, nul, nul + 1, "NUL")
             except UnicodeDecodeError as error:
                 offset = total - len(error.object) + error.start
-                byte = error.object[error.start]
-                guess = (
-                    "像是 UTF-16"
-                    if offset == 0 and byte in (0xFE, 0xFF)
-                    else "是二进制文件，或 GBK 等其他编码"
-                )
-                raise ToolError(_NOT_UTF8.format(path=shown, offset=offset, byte=byte, guess=guess)) from None
+                utf16 = offset == 0 and error.object[0] in (0xFE, 0xFF)
+                guess = "像是 UTF-16" if utf16 else "是二进制文件，或 GBK、UTF-16 等编码"
+                raise ToolError(_NOT_UTF8.format(path=shown, offset=offset, guess=guess)) from None
             if not chunk:
                 return text.removeprefix("\ufeff")
         raise ToolError(
@@ -270,7 +263,7 @@ def _missing(directory: int, parts: Sequence[str], step: int) -> str:
     except OSError:
         return f"{text}请用 list_files 查看有哪些文件。"
     more = f"，还有 {left_out[_BEYOND]} 项，请用 list_files 查看" if left_out[_BEYOND] else ""
-    found = f"有：{'、'.join(there)}{more}" if there else "没有可以读取的文件。"
+    found = f"有：{'、'.join(there)}{more}" if there else "没有可以读取的文件。请用 list_files 查看其他目录。"
     return f"{text}目录 {'/'.join(above) or '.'} 中{found}"
 
 
@@ -284,12 +277,9 @@ def _children(directory: int, above: Sequence[str], most: int) -> tuple[list[str
             names = heapq.nsmallest(most, _printed(entries, left_out))
     finally:
         os.close(descriptor)
-    prefix, room, lines = "".join(f"{part}/" for part in above), MAX_CHARACTERS, list[str]()
-    for name in names:
-        room -= len(prefix) + len(name)
-        if room < 0 and lines:
-            break
-        lines.append(prefix + name)
+    lines = ["/".join([*above, name]) for name in names]
+    while len(lines) > 1 and sum(map(len, lines)) > MAX_CHARACTERS:
+        lines.pop()
     left_out[_BEYOND] -= len(lines)
     return lines, +left_out
 
