@@ -1,0 +1,73 @@
+"""The request body, kept from turn to turn: each input item is encoded once, into one growing buffer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from .errors import MiniPiError
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+class PayloadEncoder:
+    """Turns payloads into JSON, `input` last; what the last payload began with is not encoded again.
+
+    An item that was changed, replaced or dropped since is noticed by comparing with a copy, and the
+    buffer is cut back to the items before it. Not for several threads at once: one encoder each.
+    """
+
+    def __init__(self) -> None:
+        self._head, self._body = b"", bytearray()
+        self._copies: list[Any] = []
+        self._ends: list[int] = []  # where each item ends, counted from the end of the head
+
+    def encode(self, payload: Mapping[str, Any]) -> bytearray:
+        """The body to send, valid until the next call; fields that are None are left out.
+
+        Raises MiniPiError for a value that JSON does not have.
+        """
+        try:
+            return self._encode({name: value for name, value in payload.items() if value is not None})
+        except (TypeError, ValueError, RecursionError) as error:
+            self.__init__()
+            raise MiniPiError(f"请求内容无法写成 JSON：{error}。请检查 request_options 和历史。") from None
+        except BaseException:
+            self.__init__()  # Ctrl-C in the middle: buffer and copies may disagree
+            raise
+
+    def _encode(self, fields: dict[str, Any]) -> bytearray:
+        items = fields.pop("input", None)
+        if not isinstance(items, list):
+            return bytearray(_json(fields if items is None else {**fields, "input": items}))
+        head = _json({**fields, "input": []})[:-2]
+        if head != self._head:
+            self._body[: len(self._head)] = head
+            self._head = head
+
+        same = len(self._copies)
+        if self._copies != items[:same]:
+            pairs = enumerate(zip(self._copies, items, strict=False))
+            same = next((i for i, (old, new) in pairs if old != new), min(same, len(items)))
+        del self._copies[same:], self._ends[same:]
+        del self._body[len(head) + (self._ends[-1] if same else 0) :]
+
+        for item in items[same:]:
+            self._body += b"," + _json(item) if self._copies else _json(item)
+            self._copies.append(_copy(item))
+            self._ends.append(len(self._body) - len(head))
+        self._body += b"]}"
+        return self._body
+
+
+def _json(value: Any) -> bytes:
+    # A lone surrogate has no UTF-8; "backslashreplace" makes it \udXXX, its escape in a JSON string.
+    return _ENCODER.encode(value).encode("utf-8", "backslashreplace")
+
+
+def _copy(value: Any) -> Any:
+    """A copy of the containers; the strings in them are shared, so that comparing them costs nothing."""
+    if isinstance(value, dict):
+        return {key: _copy(item) for key, item in value.items()}
+    return [_copy(item) for item in value] if isinstance(value, list | tuple) else value
