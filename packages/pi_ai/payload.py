@@ -12,10 +12,10 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(","
 
 
 class PayloadEncoder:
-    """Turns payloads into JSON, `input` last; what the last payload began with is not encoded again.
+    """Writes payloads as JSON, `input` last; the items that the last one began with are not written again.
 
-    An item that was changed, replaced or dropped since is noticed by comparing with a copy, and the
-    buffer is cut back to the items before it. Not for several threads at once: one encoder each.
+    An item that was changed, replaced or dropped since then is noticed, by comparing with a copy, and
+    the buffer cut back to the items before it. Not for several threads at once: one encoder each.
     """
 
     def __init__(self) -> None:
@@ -24,32 +24,31 @@ class PayloadEncoder:
         self._ends: list[int] = []  # where each item ends, counted from the end of the head
 
     def encode(self, payload: Mapping[str, Any]) -> bytearray:
-        """The body to send, valid until the next call; fields that are None are left out.
+        """The body to send, without the fields that are None; valid until the next call.
 
-        Raises MiniPiError for a value that JSON does not have.
+        Raises MiniPiError for what JSON cannot hold.
         """
         try:
             return self._encode({name: value for name, value in payload.items() if value is not None})
-        except (TypeError, ValueError, RecursionError) as error:
-            self.__init__()
-            raise MiniPiError(f"请求内容无法写成 JSON：{error}。请检查 request_options 和历史。") from None
-        except BaseException:
-            self.__init__()  # Ctrl-C in the middle: buffer and copies may disagree
+        except BaseException as error:
+            self.__init__()  # type: ignore[misc]  # buffer and copies may disagree by now
+            if isinstance(error, TypeError | ValueError | RecursionError):
+                raise MiniPiError(f"请求无法写成 JSON：{error}。请检查 request_options 和历史。") from None
             raise
 
     def _encode(self, fields: dict[str, Any]) -> bytearray:
-        items = fields.pop("input", None)
+        items = fields.get("input")
         if not isinstance(items, list):
-            return bytearray(_json(fields if items is None else {**fields, "input": items}))
+            return bytearray(_json(fields))
+        fields.pop("input")
         head = _json({**fields, "input": []})[:-2]
-        if head != self._head:
-            self._body[: len(self._head)] = head
-            self._head = head
+        self._body[: len(self._head)] = head
+        self._head = head
 
         same = len(self._copies)
         if self._copies != items[:same]:
-            pairs = enumerate(zip(self._copies, items, strict=False))
-            same = next((i for i, (old, new) in pairs if old != new), min(same, len(items)))
+            pairs = zip(self._copies, items, strict=False)
+            same = next((i for i, (old, new) in enumerate(pairs) if old != new), len(items))
         del self._copies[same:], self._ends[same:]
         del self._body[len(head) + (self._ends[-1] if same else 0) :]
 

@@ -1,4 +1,4 @@
-"""Reading what a server sent: strict JSON, server-sent events, and its words when it refuses."""
+"""Reading what a server sent: strict JSON, server-sent events, its own words when it refuses."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from typing import Any
 from .errors import ProtocolError
 
 JsonObject = dict[str, Any]
-
 MAX_NESTING = 100
-_OVERFLOW = re.compile(
-    r"exceed_context_size|context_length_exceeded|context (?:size|length|window)|max_model_len"
-    r"|maximum context|(?:prompt|input) is too long|too many (?:input )?tokens",
+_CONTEXT_FULL = re.compile(
+    r"exceed_context_size|context.(?:length|size|window)|max_model_len|maximum context"
+    r"|(?:prompt|input) is too long|too many (?:input )?tokens",
     re.IGNORECASE,
 )
 
@@ -23,26 +22,25 @@ _OVERFLOW = re.compile(
 def strict_json(text: str) -> Any:
     """Parse JSON by the standard, which Python's json goes beyond.
 
-    Raises json.JSONDecodeError for what is no JSON, ProtocolError for NaN and Infinity, numbers too
-    large to keep, a key twice in one object, and more than MAX_NESTING levels.
+    Raises json.JSONDecodeError for what is no JSON; ProtocolError for NaN, Infinity and numbers that
+    Python cannot hold, for a key twice in one object, and for more than MAX_NESTING levels.
     """
     try:
-        level = [_DECODER.decode(text)]
+        value = _DECODER.decode(text)
     except json.JSONDecodeError:
         raise
     except (ValueError, RecursionError):
-        raise ProtocolError("JSON 嵌套过深，或数字过长。") from None
-    value = level[0]
+        raise ProtocolError("JSON 里的数字太长，或嵌套太深。") from None
+    level = [value]
     for _ in range(MAX_NESTING):
-        level = [
-            child
-            for parent in level
-            if isinstance(parent, dict | list)
-            for child in (parent.values() if isinstance(parent, dict) else parent)
-        ]
+        level = [child for node in level if isinstance(node, dict | list) for child in _children(node)]
         if not level:
             return value
     raise ProtocolError(f"JSON 嵌套超过 {MAX_NESTING} 层。")
+
+
+def _children(node: Any) -> Iterable[Any]:
+    return node.values() if isinstance(node, dict) else node
 
 
 def _object(pairs: list[tuple[str, Any]]) -> JsonObject:
@@ -52,32 +50,29 @@ def _object(pairs: list[tuple[str, Any]]) -> JsonObject:
     return value
 
 
-def _constant(name: str) -> float:
-    raise ProtocolError(f"{name} 不是 JSON。")
-
-
-def _float(digits: str) -> float:
+def _number(digits: str) -> float:
     value = float(digits)
-    return value if math.isfinite(value) else _constant(digits[:20])
+    if not math.isfinite(value):
+        raise ProtocolError(f"{digits[:20]} 不是 JSON 的数。")
+    return value
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant, parse_float=_float)
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=_number, parse_constant=_number)
 
 
 def events(pieces: Iterable[bytes]) -> Iterator[tuple[str, str]]:
-    """Name and data of each server-sent event, as soon as its blank line is there.
+    """Name and data of each server-sent event, given as soon as the blank line behind it is there.
 
-    By the WHATWG standard: CRLF, LF or CR ends a line, a line `: …` is a comment, several data lines
-    make one event, an event without data or without its blank line is none.
+    By the WHATWG standard: CRLF, LF or CR ends a line, `: …` is a comment, several data lines make
+    one event, and an event without data, or without its blank line, is none.
     """
-    name, data = "", []
+    name, data = "", list[str]()
     for line in _lines(pieces):
         field, _, value = line.partition(":")
-        value = value.removeprefix(" ")
         if field == "data":
-            data.append(value)
+            data.append(value.removeprefix(" "))
         elif field == "event":
-            name = value
+            name = value.removeprefix(" ")
         elif not line:
             if data:
                 yield name, "\n".join(data)
@@ -85,27 +80,21 @@ def events(pieces: Iterable[bytes]) -> Iterator[tuple[str, str]]:
 
 
 def _lines(pieces: Iterable[bytes]) -> Iterator[str]:
-    """Whole lines only, so that no character is decoded before all its bytes are there."""
-    line, after_cr, first = bytearray(), False, True
+    """Whole lines only, so that no character is decoded before all of its bytes are there."""
+    line, after_cr, bom = bytearray(), False, "\ufeff"
     for piece in pieces:
-        if after_cr:
-            piece = piece.removeprefix(b"\n")
+        first, *more = re.split(rb"\r\n|\n|\r", piece.removeprefix(b"\n") if after_cr else piece)
         after_cr = piece.endswith(b"\r")
-        start, *more = re.split(rb"\r\n|\n|\r", piece)
-        line += start
+        line += first
         for following in more:
-            text = line.decode("utf-8", "replace")
-            yield text.removeprefix("\ufeff") if first else text
-            line, first = bytearray(following), False
+            yield line.decode("utf-8", "replace").removeprefix(bom)
+            line, bom = bytearray(following), ""
 
 
 def explain(body: object, otherwise: str, secret: str | None = None) -> str:
-    """What the server said, without secret, and what to do: about the context window where that is full."""
-    said = _said(body)
-    if secret:
-        said = said.replace(secret, "***")
-    said = said[:500] or "服务器没有说明原因"
-    if _OVERFLOW.search(str(body)[:10_000]):
+    """What the server said, without secret, and what to do: about the context window if that is full."""
+    said = _said(body).replace(secret or "\0", "***")[:500] or "服务器没有说明原因"
+    if _CONTEXT_FULL.search(str(body)[:10_000]):
         return f"上下文超出模型的窗口（{said}）。请缩短问题或开始新的对话，或加大服务器的上下文（--ctx）。"
     return f"{said}。{otherwise}"
 
@@ -115,11 +104,8 @@ def _said(body: object) -> str:
     if isinstance(body, list):
         return "；".join(filter(None, map(_said, body[:5])))
     if isinstance(body, dict):
-        loc = body.get("loc")
-        where = ".".join(map(str, loc)) + ": " if isinstance(loc, list) else ""
+        where = ".".join(map(str, loc)) + ": " if isinstance(loc := body.get("loc"), list) else ""
         keys = ("error", "detail", "message", "msg", "type", "code")
         return next((where + said for key in keys if (said := _said(body.get(key)))), "")
-    if body is None or isinstance(body, bool):
-        return ""
-    printable = (c if c.isprintable() else " " for c in str(body)[:5_000])  # no terminal escapes
-    return " ".join("".join(printable).split()).rstrip("。.")
+    text = "" if body is None else str(body)[:5_000]
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split()).rstrip("。.")
