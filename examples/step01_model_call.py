@@ -2,8 +2,9 @@
 
 from argparse import Namespace
 
-from examples.common import connect, run, user_item
+from examples.common import check_whole, connect, run, user_item
 from packages.pi_ai import AgentRunError, output_text, response_output
+from packages.qianchat.terminal import printable
 
 INSTRUCTIONS = "你还没有获得本地日报的内容。请说明回答问题还需要什么信息，不要猜测日报数据。"
 
@@ -23,10 +24,12 @@ def step(args: Namespace) -> str:
             "input": [user_item(args.question)],
         }
     )
-    text = output_text(response_output(response), response)
-    if not text:
+    output = response_output(response)
+    check_whole(response, output, config)
+    text = output_text(output, response)
+    if not text.strip():
         raise AgentRunError("模型没有返回文本。请重试，或检查模型服务。")
-    print(text)
+    print(printable(text))
     return text
 
 

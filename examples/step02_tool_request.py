@@ -2,7 +2,16 @@
 
 from argparse import Namespace
 
-from examples.common import MAX_FILE_BYTES, UNFINISHED, connect, run, show_call, show_text, user_item
+from examples.common import (
+    MAX_FILE_BYTES,
+    UNFINISHED,
+    check_whole,
+    connect,
+    run,
+    show_call,
+    show_text,
+    user_item,
+)
 from packages.pi_ai import AgentRunError, output_text, parse_function_calls, response_output
 from packages.pi_coding_agent.tools import ProjectFiles, create_project_tools
 
@@ -25,6 +34,7 @@ def step(args: Namespace) -> str:
         }
     )
     output = response_output(response)
+    check_whole(response, output, config)
     calls = parse_function_calls(output)
     text = output_text(output, response)
     if text:

@@ -8,6 +8,7 @@ from argparse import Namespace
 from examples.common import (
     MAX_FILE_BYTES,
     UNFINISHED,
+    check_whole,
     connect,
     run,
     show_call,
@@ -39,11 +40,15 @@ def step(args: Namespace) -> str:
 
         response = client.create(request)
         output = response_output(response)
+        check_whole(response, output, config)
         calls = parse_function_calls(output)
 
         # First keep what the model put out, its calls included.
         history.extend(output)
 
+        text = output_text(output, response)
+        if calls and text:
+            show_text(1, text)
         for call in calls:
             show_call(1, call)
             tool = tools_by_name.get(call.name)
@@ -62,6 +67,7 @@ def step(args: Namespace) -> str:
         if calls:
             response = client.create(request)
             output = response_output(response)
+            check_whole(response, output, config)
             history.extend(output)
 
     turn = 2 if calls else 1
@@ -74,7 +80,7 @@ def step(args: Namespace) -> str:
     if more_calls:
         print(f"\n{UNFINISHED}")
         return UNFINISHED
-    if not text:
+    if not text.strip():
         raise AgentRunError("模型既没有返回文本，也没有调用工具。请重试，或检查模型服务。")
     return text
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from examples.common import MAX_FILE_BYTES, connect, report, run
 from packages.pi_agent import run_agent
 from packages.pi_coding_agent.tools import ProjectFiles, create_project_tools
+from packages.qianchat.terminal import printable
 
 
 def step(args: Namespace) -> str:
@@ -16,7 +17,7 @@ def step(args: Namespace) -> str:
     with ProjectFiles(args.project, MAX_FILE_BYTES) as files:
         answer = run_agent(client, create_project_tools(files), config, args.question, report)
 
-    print(f"\n{answer}")
+    print(f"\n{printable(answer)}")
     return answer
 
 

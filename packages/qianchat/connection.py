@@ -10,6 +10,7 @@ QWEN_API_KEY            none; sent to QWEN_BASE_URL's origin only
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 
 from ..pi_agent import AgentLoopConfig
@@ -32,11 +33,16 @@ def base_url() -> str:
     return os.environ.get("QWEN_BASE_URL") or BASE_URL
 
 
+def api_key() -> str | None:
+    """The key in the environment; an empty one is none."""
+    return os.environ.get("QWEN_API_KEY") or None
+
+
 def request_options() -> dict[str, Any]:
     """The optional fields of every request. Raises MiniPiError for a bad environment variable."""
     text = os.environ.get("QWEN_MAX_OUTPUT_TOKENS") or "2048"
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise MiniPiError(f"QWEN_MAX_OUTPUT_TOKENS 必须是正整数，收到 {text!r}。请改正后重试。")
+    if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) == 0:
+        raise MiniPiError(f"QWEN_MAX_OUTPUT_TOKENS 必须是正整数，收到 {text[:50]!r}。请改正后重试。")
     options: dict[str, Any] = {"max_output_tokens": int(text), "temperature": 0}
     effort = os.environ.get("QWEN_REASONING", "none")
     return {**options, "reasoning": {"effort": effort}} if effort else options
@@ -44,7 +50,7 @@ def request_options() -> dict[str, Any]:
 
 def connect(max_turns: int = 8, *, stream: bool = False) -> tuple[ResponsesClient, AgentLoopConfig]:
     """Client and configuration as the environment says. Raises MiniPiError."""
-    client = ResponsesClient(base_url(), os.environ.get("QWEN_API_KEY") or None, TIMEOUT_SECONDS)
+    client = ResponsesClient(base_url(), api_key(), TIMEOUT_SECONDS)
     model = os.environ.get("QWEN_MODEL") or LOCAL_MODEL
     config = AgentLoopConfig(
         model=model,

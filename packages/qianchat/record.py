@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import json
+import os
+import shlex
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from ..pi_agent import ModelClient
 from ..pi_ai import JsonObject, MiniPiError
@@ -72,7 +73,8 @@ class Recorder:
             return self._client.create(payload, on_text=first_text_ends_the_line)  # type: ignore[call-arg]
 
     def document(self, command: str, outcome: JsonObject) -> JsonObject:
-        """The record as JSON values. outcome: status (answered, unfinished or failed) and what came of it."""
+        """The record as JSON values. outcome: status (answered, unfinished, failed or interrupted) and
+        what came of it."""
         return {
             "version": VERSION,
             "command": command,
@@ -85,9 +87,11 @@ class Recorder:
         }
 
 
-def write_record(path: Path, document: JsonObject) -> None:
-    """Write document to path as JSON. Raises MiniPiError."""
+def write_record(path: Path, document: JsonObject, secret: str | None = None) -> None:
+    """Write document to path as JSON, without secret, which a server may have sent back. Raises MiniPiError."""
     text = json.dumps(document, ensure_ascii=False, indent=2) + "\n"
+    if secret:
+        text = text.replace(json.dumps(secret)[1:-1], "***")
     try:
         # A lone surrogate becomes \\udXXX, which inside a JSON string is its very escape.
         path.write_bytes(text.encode("utf-8", "backslashreplace"))
@@ -97,35 +101,26 @@ def write_record(path: Path, document: JsonObject) -> None:
 
 def command_line(module: str, arguments: list[str]) -> str:
     """The command to run again, without a path of this machine: of an absolute path only the name stays."""
-    return " ".join(["python3 -m", module, *(_quoted(_without_folder(each)) for each in arguments)])
+    return " ".join(["python3 -m", module, *(shlex.quote(_without_folder(each)) for each in arguments)])
 
 
 def _without_folder(argument: str) -> str:
     flag, equals, value = argument.partition("=") if argument.startswith("--") else ("", "", argument)
-    path = Path(value).expanduser()
+    path = Path(value)
     if not path.is_absolute():
         return argument
     try:
         return flag + equals + str(path.relative_to(Path.cwd()))
-    except ValueError:
+    except (ValueError, OSError):
         return flag + equals + path.name
-
-
-def _quoted(argument: str) -> str:
-    import shlex
-
-    return shlex.quote(argument)
 
 
 def check_writable(path: Path) -> None:
     """Say before a long run, not after it, that its record could not be written. Raises MiniPiError."""
     try:
-        existed = path.exists()
+        existed = os.path.lexists(path)
         path.open("a").close()
         if not existed:
             path.unlink()
     except OSError as error:
         raise MiniPiError(f"无法写入记录 {path}：{error.strerror}。请换一个可写的路径。") from None
-
-
-Outcome = dict[str, Any]

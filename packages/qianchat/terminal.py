@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -12,11 +13,16 @@ from contextlib import contextmanager
 
 def printable(text: str) -> str:
     """text with control and direction characters shown as escapes, so that neither a model nor a
-    file can steer the terminal; newlines and tabs stay."""
+    file can steer the terminal; line ends and tabs stay."""
     return "".join(
         c if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs") else f"\\u{ord(c):04x}"
-        for c in text
+        for c in text.replace("\r\n", "\n")
     )
+
+
+def one_line(text: str) -> str:
+    """printable text that cannot pass for several lines, such as a forged result below a name."""
+    return printable(text).replace("\n", "\\n")
 
 
 def short_error(error: BaseException) -> str:
@@ -27,6 +33,8 @@ def short_error(error: BaseException) -> str:
 
 def soft_streams() -> None:
     """Let a terminal that cannot show a character show its escape instead of ending the program."""
+    if sys.stderr is None:  # started with 2>&-; print would fall back to stdout
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
