@@ -70,7 +70,7 @@ def show_text(turn: int, text: str) -> None:
 def show_call(turn: int, call: FunctionCall) -> None:
     """What the model asked for; nothing has been run yet."""
     arguments = json.dumps(call.arguments, ensure_ascii=False)
-    print(f"[第 {turn} 轮调用] {one_line(call.name)} {one_line(arguments)}")
+    print(f"[第 {turn} 轮调用] {one_line(call.name)} {printable(arguments)}")
     print(f"  call_id={one_line(call.call_id)}", flush=True)
 
 

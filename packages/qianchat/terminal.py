@@ -9,6 +9,7 @@ import time
 import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TextIO
 
 
 def printable(text: str) -> str:
@@ -20,15 +21,28 @@ def printable(text: str) -> str:
     )
 
 
-def one_line(text: str) -> str:
-    """printable text that cannot pass for several lines, such as a forged result below a name."""
-    return printable(text).replace("\n", "\\n")
-
-
 def short_error(error: BaseException) -> str:
     """An error in at most three lines."""
     lines = [line for line in printable(str(error) or type(error).__name__).splitlines() if line.strip()]
     return "\n".join([*lines[:2], " ".join(lines[2:])[:600]] if len(lines) > 2 else lines)
+
+
+def one_line(text: str, limit: int = 500) -> str:
+    """text in one line of at most limit characters, safe to print."""
+    line = printable(" ".join(text[: limit + 1].splitlines()))
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether a person sits at sys.stdin, sys.stdout or sys.stderr; None is one that was closed."""
+    return stream is not None and stream.isatty()
+
+
+def dim(text: str) -> str:
+    """text in a quieter colour, where stdout is a terminal and NO_COLOR (no-color.org) is not set."""
+    if not is_terminal(sys.stdout) or os.environ.get("NO_COLOR"):
+        return text
+    return f"\x1b[2m{text}\x1b[0m"
 
 
 def soft_streams() -> None:
@@ -49,8 +63,8 @@ class Thinking:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Show the line and keep its seconds running."""
-        if sys.stderr.isatty():
+        """Show the line and keep its seconds running; nothing happens where they run already."""
+        if self._thread is None and is_terminal(sys.stderr):
             self._done.clear()
             self._thread = threading.Thread(target=self._run, args=(time.monotonic(),), daemon=True)
             self._thread.start()
