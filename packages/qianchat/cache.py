@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..pi_ai.errors import MiniPiError
+from ..pi_ai import MiniPiError
 
 
 def cache_dir() -> Path:

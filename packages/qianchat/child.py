@@ -10,29 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-# A parent killed with SIGKILL cannot clean up, and Linux's PR_SET_PDEATHSIG fires when the forking
-# *thread* ends. A pipe closes with our last breath on every Unix: the supervisor starts the program, waits
-# for the end of its stdin, and then ends its whole process group, first politely.
-_SUPERVISOR = """
-import os, signal, subprocess, sys, threading, time
-signal.signal(signal.SIGTERM, lambda *_: None)
-try:
-    program = subprocess.Popen(sys.argv[2:], stdin=subprocess.DEVNULL)
-except OSError as error:
-    sys.exit(f"{sys.argv[2]}: error: {error.strerror}")
-def end_with_parent():
-    os.read(0, 1)
-    os.killpg(0, signal.SIGTERM)
-    time.sleep(float(sys.argv[1]))
-    os.killpg(0, signal.SIGKILL)
-threading.Thread(target=end_with_parent, daemon=True).start()
-status = program.wait()
-sys.exit(status if status >= 0 else 128 - status)
-"""
+_SUPERVISOR = str(Path(__file__).with_name("supervisor.py"))
 
 
 class Child:
-    """A running program with its output in a log file; leaving the `with` block ends it.
+    """A running program (under supervisor.py), its output in a log; leaving the `with` block ends it.
 
     It has a session of its own, so Ctrl-C in the terminal reaches us alone and we end it, once.
     """
@@ -41,7 +23,7 @@ class Child:
 
     def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
-        supervised = [sys.executable, "-I", "-S", "-c", _SUPERVISOR, str(self.grace), *command]
+        supervised = [sys.executable, "-I", "-S", _SUPERVISOR, str(self.grace), *command]
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 supervised,
@@ -63,7 +45,8 @@ class Child:
         """Ask it to end, wait, and insist if it does not."""
         if self._process.stdin is not None:
             self._process.stdin.close()
-        if self.wait(self.grace + 5) is None:
+        status = self.wait(self.grace + 5)
+        if status is None or status < 0:  # the supervisor hangs, or was itself killed
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()

