@@ -19,6 +19,7 @@ class PayloadEncoder:
     """
 
     def __init__(self) -> None:
+        self._fields: dict[str, Any] = {}
         self._head, self._body = b"", bytearray()
         self._copies: list[Any] = []
         self._ends: list[int] = []  # where each item ends, counted from the end of the head
@@ -37,25 +38,26 @@ class PayloadEncoder:
             raise
 
     def _encode(self, fields: dict[str, Any]) -> bytearray:
-        items = fields.get("input")
+        items = fields.pop("input", None)
         if not isinstance(items, list):
-            return bytearray(_json(fields))
-        fields.pop("input")
-        head = _json({**fields, "input": []})[:-2]
-        self._body[: len(self._head)] = head
-        self._head = head
+            return bytearray(_json(fields if items is None else {**fields, "input": items}))
+        fields["input"] = []
+        if fields != self._fields:
+            head = _json(fields)[:-2]
+            self._body[: len(self._head)] = head
+            self._head, self._fields = head, _copy(fields)
 
         same = len(self._copies)
         if self._copies != items[:same]:
             pairs = zip(self._copies, items, strict=False)
             same = next((i for i, (old, new) in enumerate(pairs) if old != new), len(items))
         del self._copies[same:], self._ends[same:]
-        del self._body[len(head) + (self._ends[-1] if same else 0) :]
+        del self._body[len(self._head) + (self._ends[-1] if same else 0) :]
 
         for item in items[same:]:
             self._body += b"," + _json(item) if self._copies else _json(item)
             self._copies.append(_copy(item))
-            self._ends.append(len(self._body) - len(head))
+            self._ends.append(len(self._body) - len(self._head))
         self._body += b"]}"
         return self._body
 

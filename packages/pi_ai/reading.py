@@ -32,15 +32,13 @@ def strict_json(text: str) -> Any:
     except (ValueError, RecursionError):
         raise ProtocolError("JSON 里的数字太长，或嵌套太深。") from None
     level = [value]
-    for _ in range(MAX_NESTING):
-        level = [child for node in level if isinstance(node, dict | list) for child in _children(node)]
-        if not level:
-            return value
-    raise ProtocolError(f"JSON 嵌套超过 {MAX_NESTING} 层。")
-
-
-def _children(node: Any) -> Iterable[Any]:
-    return node.values() if isinstance(node, dict) else node
+    if text.count("[") + text.count("{") > MAX_NESTING:
+        for _ in range(MAX_NESTING):
+            parents = [node.values() if isinstance(node, dict) else node for node in level]
+            level = [node for nodes in parents for node in nodes if isinstance(node, dict | list)]
+        if level:
+            raise ProtocolError(f"JSON 嵌套超过 {MAX_NESTING} 层。")
+    return value
 
 
 def _object(pairs: list[tuple[str, Any]]) -> JsonObject:

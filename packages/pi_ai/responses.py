@@ -92,13 +92,13 @@ class ResponsesClient:
             if data == "[DONE]":
                 break
             event = self._parse(data)
-            kind, response = event.get("type", name), event.get("response")
+            kind, final = event.get("type", name), event.get("response")
             if kind == "response.output_text.delta" and isinstance(event.get("delta"), str):
                 on_text(_printable(event["delta"]))
-            elif kind in ("response.completed", "response.incomplete") and isinstance(response, dict):
-                return response
+            elif kind in ("response.completed", "response.incomplete") and isinstance(final, dict):
+                return final
             elif kind in ("response.failed", "error") or event.get("error"):
-                raise self._transport.error("失败", _CHECK_SERVER, response or event)
+                raise self._transport.error("失败", _CHECK_SERVER, final or event)
         raise self._transport.error("的事件流没有给出完整的响应就结束了", _CHECK_SERVER)
 
     def _parse(self, text: str) -> JsonObject:
@@ -193,7 +193,7 @@ def unfinished(
     caps = [
         cap for cap in (max_output_tokens, response.get("max_output_tokens")) if type(cap) is int and cap > 0
     ]
-    reached = type(used) in (int, float) and any(used >= cap for cap in caps)
+    reached = isinstance(used, int | float) and any(used >= cap for cap in caps)
     if reason == "content_filter":
         return "输出被内容过滤器（content_filter）拦下，不是完整的回答。请换一种问法。"
     if status in ("cancelled", "queued", "in_progress"):
@@ -215,7 +215,7 @@ def parse_function_calls(output: list[JsonObject]) -> list[FunctionCall]:
     Nothing is guessed. Raises ProtocolError for anything else than a name, a call_id of its own and one
     object of strict JSON; CutOffCallError when the JSON stops in the middle.
     """
-    calls: list[FunctionCall] = []
+    calls: dict[str, FunctionCall] = {}
     for item in output:
         if item.get("type") != "function_call":
             continue
@@ -223,12 +223,12 @@ def parse_function_calls(output: list[JsonObject]) -> list[FunctionCall]:
             if not isinstance(item.get(key), str) or not item[key].strip():
                 raise ProtocolError(f"工具调用缺少 {key}。{_CHECK_PARSER}")
         name, call_id = _printable(item["name"]), item["call_id"]
-        if call_id != _printable(call_id) or any(call.call_id == call_id for call in calls):
+        if call_id != _printable(call_id) or call_id in calls:
             raise ProtocolError(
                 f"call_id {_printable(call_id)} 重复或无法回放，结果无法配对。{_CHECK_PARSER}"
             )
-        calls.append(FunctionCall(name, call_id, _arguments(name, item.get("arguments"))))
-    return calls
+        calls[call_id] = FunctionCall(name, call_id, _arguments(name, item.get("arguments")))
+    return list(calls.values())
 
 
 def _arguments(name: str, given: Any) -> dict[str, Any]:

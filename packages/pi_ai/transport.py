@@ -21,7 +21,7 @@ import time
 import urllib.parse
 import urllib.request
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from .errors import MiniPiError, ModelRequestError, ProtocolError
@@ -62,9 +62,10 @@ class Transport:
         self._headers = {"Content-Type": "application/json"}
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key}"
-        self._opener, self._connections = urllib.request.OpenerDirector(), _Connections()
+        self._idle = threading.local()  # one connection per thread, out of reach while it is in use
+        self._opener = urllib.request.OpenerDirector()
         proxies = urllib.request.ProxyHandler({} if is_local else None)  # None: the environment's
-        for handler in (proxies, self._connections, urllib.request.UnknownHandler()):
+        for handler in (proxies, _Dialer(), urllib.request.UnknownHandler()):
             self._opener.add_handler(handler)
 
     def error(
@@ -78,24 +79,37 @@ class Transport:
         """Yield the answer's body in UTF-8 as it comes. Leaving early, by close(), drops the connection."""
         deadline = time.monotonic() + self._timeout
         for attempt in itertools.count():
-            with self._explained():
-                request = urllib.request.Request(self._url, body, self._headers, method="POST")
-                answer: _Answer = self._opener.open(request, timeout=_left(deadline))
+            answer = self._try(self._exchange, body, deadline)
             try:
                 pieces = answer.pieces(self._max_bytes)
                 while 200 <= answer.status < 300:
-                    with self._explained():
-                        piece = next(pieces, None)
+                    piece = self._try(next, pieces, None)
                     if piece is None:
                         return
                     yield piece
                 refusal = self._refusal(answer, pieces)
             finally:
-                self._connections.take_back(answer)
-            wait = max(_retry_after(answer.headers.get("Retry-After", "")), min(2**attempt / 2, 8))
+                answer.close()
+                if answer.whole and not answer.will_close:
+                    self._idle.connection = answer.connection
+                else:
+                    answer.connection.close()
+            wait = max(_retry_after(answer.headers.get("retry-after", "")), min(2**attempt / 2, 8))
             if answer.status not in (429, 503) or wait >= deadline - time.monotonic():
                 raise refusal
             time.sleep(wait)
+
+    def _exchange(self, body: bytearray, deadline: float) -> _Answer:
+        kept: _Connection | None = getattr(self._idle, "connection", None)
+        self._idle.connection = None
+        if kept is not None and kept.is_quiet():
+            try:
+                return kept.exchange(body, deadline)
+            except (ConnectionError, http.client.HTTPException):
+                if kept.answered:
+                    raise
+        fresh: _Connection = self._opener.open(urllib.request.Request(self._url, headers=self._headers))
+        return fresh.exchange(body, deadline)
 
     def _refusal(self, answer: _Answer, pieces: Iterator[bytes]) -> ModelRequestError:
         text = b""
@@ -107,14 +121,13 @@ class Transport:
             body = strict_json(str(body))
         advice = _ADVICE.get(answer.status, _READ_LOG)
         if 300 <= answer.status < 400:
-            advice = f"不跟随重定向（{answer.headers.get('Location')}），请把 QWEN_BASE_URL 改成最终的地址。"
+            advice = f"不跟随重定向（{answer.headers.get('location')}），请把 QWEN_BASE_URL 改成最终的地址。"
         return self.error(f"返回 HTTP {answer.status}", advice, body, answer.status)
 
-    @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Turn what the standard library raises about an exchange into an error that says what to do."""
+    def _try(self, step: Callable[..., Any], *arguments: Any) -> Any:
+        """step(*arguments), with what the standard library raises turned into an error that helps."""
         try:
-            yield
+            return step(*arguments)
         except _FAILURES as failure:
             what, advice = next(rest for kind, *rest in _CAUSES if isinstance(failure, kind))
             if isinstance(failure, TimeoutError):
@@ -156,44 +169,36 @@ def _retry_after(value: str) -> float:
         return 0
 
 
-class _Connections(urllib.request.BaseHandler):
-    """One connection per thread, out of reach while it is in use: what breaks off half-way is dropped."""
+class _Dialer(urllib.request.BaseHandler):
+    """Makes connections the way that urllib has chosen, straight or through a proxy."""
 
-    def __init__(self) -> None:
-        self._idle = threading.local()
-        self._tls: ssl.SSLContext | None = None
+    tls: ssl.SSLContext | None = None  # one for all: building it takes longer than a turn
 
-    def http_open(self, request: urllib.request.Request) -> _Answer:
-        kept, self._idle.connection = getattr(self._idle, "connection", None), None
-        deadline = time.monotonic() + (request.timeout or 0)
-        if kept is not None and kept.is_quiet():
-            try:
-                return kept.exchange(request, deadline)
-            except (ConnectionError, http.client.HTTPException):
-                if kept.answered:
-                    raise
-        if request.type == "https" and self._tls is None:
-            self._tls = ssl.create_default_context()
-        return _Connection(request, self._tls).exchange(request, deadline)
+    def http_open(self, request: urllib.request.Request) -> _Connection:
+        if request.type == "https" and self.tls is None:
+            self.tls = ssl.create_default_context()
+        return _Connection(request, self.tls)
 
     https_open = http_open
 
-    def take_back(self, answer: _Answer) -> None:
-        answer.close()
-        if answer.whole and not answer.will_close:
-            self._idle.connection = answer.connection
-        else:
-            answer.connection.close()
-
 
 class _Connection(http.client.HTTPConnection):
-    """A connection whose every wait ends with the deadline of the exchange it is in."""
+    """A connection for one kind of POST, whose every wait ends with the deadline of the exchange."""
 
     def __init__(self, request: urllib.request.Request, tls: ssl.SSLContext | None) -> None:
         self.default_port = 443 if tls else 80
         super().__init__(request.host)
         self._tls, self._process = tls, os.getpid()
         self.deadline, self.answered = 0.0, False
+        headers, tunnel = dict(request.header_items()), getattr(request, "_tunnel_host", None)
+        if tunnel:
+            login = headers.pop("Proxy-authorization", None)
+            self.set_tunnel(tunnel, headers={"Proxy-Authorization": login} if login else None)
+        headers["Host"] = urllib.parse.urlsplit(request.full_url).netloc
+        lines = (f"{name}: {value}\r\n" for name, value in headers.items())
+        self._head = (
+            f"POST {request.selector} HTTP/1.1\r\n{''.join(lines)}Content-Length: %d\r\n\r\n".encode()
+        )
 
     def __del__(self) -> None:
         self.close()
@@ -209,21 +214,20 @@ class _Connection(http.client.HTTPConnection):
             pass
         return False
 
-    def exchange(self, request: urllib.request.Request, deadline: float) -> _Answer:
+    def exchange(self, body: bytearray, deadline: float) -> _Answer:
         self.deadline, self.answered = deadline, False
-        headers, tunnel = dict(request.header_items()), getattr(request, "_tunnel_host", None)
-        login = {"Proxy-Authorization": headers.pop("Proxy-authorization", "")} if tunnel else {}
         try:
             if self.sock is None:
-                if tunnel:
-                    self.set_tunnel(tunnel, headers=login if any(login.values()) else None)
                 self.connect()
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the answer may say why
-                self.request("POST", request.selector, request.data, headers)
-            return self.getresponse()
+                self.send(self._head % len(body))
+                self.send(body)
+            answer = _Answer(self)
+            answer.begin()
         except BaseException:
             self.close()
             raise
+        return answer
 
     def connect(self) -> None:
         self.timeout = _left(self.deadline)
@@ -240,31 +244,48 @@ class _Connection(http.client.HTTPConnection):
                 self.sock.settimeout(_left(self.deadline))
                 sent += self.sock.send(view[sent:])
 
-    def response_class(self, sock: socket.socket, **options: Any) -> _Answer:  # type: ignore[override]
-        return _Answer(self, sock, **options)
-
 
 class _Answer(http.client.HTTPResponse):
     """An answer whose body comes in pieces; `whole` once its end was reached."""
 
-    def __init__(self, connection: _Connection, sock: socket.socket, **options: Any) -> None:
-        super().__init__(sock, **options)
-        self.fp = io.BufferedReader(_Stream(connection, sock, self.fp.detach()))
+    def __init__(self, connection: _Connection) -> None:
+        super().__init__(connection.sock, method="POST")
+        self.fp = io.BufferedReader(_Stream(connection, self.fp.detach()))
         self.connection, self.whole = connection, False
+
+    def begin(self) -> None:
+        """Read the head. http.client's own would give it to an e-mail parser, which costs more than all
+        the rest of a turn."""
+        status = 100
+        while status in (100, 102, 103):  # not yet the answer
+            version, status, _ = self._read_status()  # type: ignore[attr-defined]
+            lines = list(itertools.takewhile(bytes.strip, (self.fp.readline(65537) for _ in range(101))))
+        if not version.startswith("HTTP/1.") or len(lines) > 100:
+            raise http.client.HTTPException
+        pairs = (line.decode("latin-1").partition(":") for line in lines)
+        headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+        self.headers = headers  # type: ignore[assignment]
+        self.status, self.version = status, 10 if version == "HTTP/1.0" else 11
+        self.chunked, self.chunk_left = headers.get("transfer-encoding", "").lower() == "chunked", None
+        length = "0" if status in (204, 304) else headers.get("content-length")
+        if length and not length.isdecimal():
+            raise http.client.HTTPException
+        self.length = int(length) if length and not self.chunked else None
+        self.will_close = self._check_close() or (self.length is None and not self.chunked)  # type: ignore[attr-defined]
 
     def pieces(self, limit: int) -> Iterator[bytes]:
         """The body as it comes: decompressed, in UTF-8, within the limit, its end checked."""
         pieces = _capped(self._received(), limit)
-        encoding = self.headers.get("Content-Encoding", "identity").strip().lower()
+        encoding = self.headers.get("content-encoding", "identity").lower()
         if encoding in ("gzip", "x-gzip", "deflate"):
             pieces = _capped(_inflated(pieces), limit)
         elif encoding not in ("identity", ""):
             raise ValueError(encoding)
-        charset = self.headers.get_content_charset("utf-8")
-        with contextlib.suppress(LookupError):  # an unknown charset: JSON is UTF-8
-            b" ".decode(charset, "ignore")
-            if codecs.lookup(charset).name != "utf-8":
-                pieces = (text.encode() for text in codecs.iterdecode(pieces, charset))
+        charset = re.search(r"charset=[\"']?([\w-]+)", self.headers.get("content-type", ""), re.I)
+        if charset and charset[1].lower() != "utf-8":
+            with contextlib.suppress(LookupError):  # an unknown charset: JSON is UTF-8
+                b" ".decode(charset[1], "ignore")
+                pieces = (text.encode() for text in codecs.iterdecode(pieces, charset[1]))
         yield from pieces
         self.whole = True
 
@@ -298,16 +319,17 @@ def _capped(pieces: Iterator[bytes], limit: int) -> Iterator[bytes]:
 class _Stream(io.RawIOBase):
     """What the server sends, each read within what is left until the connection's deadline."""
 
-    def __init__(self, connection: _Connection, sock: socket.socket, raw: io.RawIOBase) -> None:
-        self._connection, self._sock, self._raw = connection, sock, raw
+    def __init__(self, connection: _Connection, raw: io.RawIOBase) -> None:
+        self._connection, self._raw = connection, raw
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        self._sock.settimeout(_left(self._connection.deadline))
+        connection = self._connection
+        connection.sock.settimeout(_left(connection.deadline))
         count = self._raw.readinto(buffer)
-        self._connection.answered |= bool(count)
+        connection.answered = connection.answered or bool(count)
         return count
 
     def close(self) -> None:
