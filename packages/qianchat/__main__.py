@@ -9,18 +9,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..pi_ai.errors import MiniPiError
+from .chat import add_chat
 from .local_qwen import DEFAULT_CONTEXT, DEFAULT_PORT, exit_error, start_server
 
 
 def main(argv: list[str] | None = None) -> int:
     """Exit status: 0 ended as asked, 1 failed, 2 wrong usage, 130 interrupted before it was ready."""
     parser = argparse.ArgumentParser(
-        prog=f"python3 -m {__package__}", description="本机的 Qwen：起动模型服务。"
+        prog=f"python3 -m {__package__}", description="本机的 Qwen：起动模型服务，或就一个项目的文件对话。"
     )
     commands = parser.add_subparsers(title="命令", required=True, metavar="命令")
     add_serve(commands.add_parser("serve", help="在本机起动一个真实的 Qwen 服务，直到 Ctrl-C"))
-    # chat: from . import chat; sub = commands.add_parser("chat", …); chat.add_flags(sub);
-    # sub.set_defaults(run=chat.main)
+    add_chat(commands.add_parser("chat", help="在终端里就项目的文件连续提问"))
     args = parser.parse_args(argv)
     try:
         return int(args.run(args))

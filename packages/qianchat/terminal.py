@@ -9,7 +9,6 @@ import time
 import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TextIO
 
 
 def printable(text: str) -> str:
@@ -33,26 +32,27 @@ def one_line(text: str, limit: int = 500) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
-def is_terminal(stream: TextIO | None) -> bool:
-    """Whether a person sits at sys.stdin, sys.stdout or sys.stderr; None is one that was closed."""
-    return stream is not None and stream.isatty()
-
-
 def dim(text: str) -> str:
     """text in a quieter colour, where stdout is a terminal and NO_COLOR (no-color.org) is not set."""
-    if not is_terminal(sys.stdout) or os.environ.get("NO_COLOR"):
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         return text
     return f"\x1b[2m{text}\x1b[0m"
 
 
 def soft_streams() -> None:
-    """Let a terminal that cannot show a character show its escape instead of ending the program."""
-    if sys.stderr is None:  # started with 2>&-; print would fall back to stdout
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
+    """Let what a stream cannot hold be seen there, instead of ending the program: on the way out a
+    character as its escape, on the way in a byte as a lone surrogate. A stream that was closed
+    (2>&-) becomes an empty one; print would fall back to another."""
+    for name, mode, errors in (
+        ("stdin", "r", "surrogateescape"),
+        ("stdout", "w", "backslashreplace"),
+        ("stderr", "w", "backslashreplace"),
+    ):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123
+        reconfigure = getattr(getattr(sys, name), "reconfigure", None)
         if reconfigure is not None:
-            reconfigure(errors="backslashreplace")
+            reconfigure(errors=errors)
 
 
 class Thinking:
@@ -64,7 +64,7 @@ class Thinking:
 
     def start(self) -> None:
         """Show the line and keep its seconds running; nothing happens where they run already."""
-        if self._thread is None and is_terminal(sys.stderr):
+        if self._thread is None and sys.stderr.isatty():
             self._done.clear()
             self._thread = threading.Thread(target=self._run, args=(time.monotonic(),), daemon=True)
             self._thread.start()
