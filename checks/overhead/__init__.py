@@ -1,0 +1,1 @@
+"""What the library itself costs, beside a naive urllib loop and beside its peers."""
