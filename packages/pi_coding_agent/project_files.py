@@ -37,12 +37,12 @@ MAX_ENTRIES, MAX_CHARACTERS = 200, 6000  # of one listing; a local model's windo
 HINT_ENTRIES = 20  # paths that are named when one is missing
 CHUNK = 4096  # bytes per read: os.read allocates what it is asked for, and decoding up to five times that
 
-# A platform without these flags has no dir_fd either, and __enter__ refuses to start.
+# A platform without these flags has no dir_fd either, and __enter__ refuses to start. O_CLOEXEC: os.open sets it.
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
-_SCAN = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0) | _NOFOLLOW
+_SCAN = getattr(os, "O_DIRECTORY", 0) | _NOFOLLOW
 _WALK = _SCAN | getattr(os, "O_PATH", 0)
 # If a FIFO or a terminal takes a file's place after the lstat: do not wait for it, do not adopt it.
-_READ = _NOFOLLOW | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+_READ = _NOFOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _WINDOWS_SPELLING = re.compile(r"[A-Za-z]:|.*\\")
