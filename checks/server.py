@@ -86,7 +86,7 @@ class ScriptedServer:
         self.url = f"http{'s' if tls else ''}://{shown}:{self.port}"
 
     def __enter__(self) -> ScriptedServer:
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.005,), daemon=True)
         self._thread.start()
         return self
 
@@ -123,6 +123,7 @@ class ScriptedServer:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128
 
     def __init__(self, script: ScriptedServer, host: str, tls: ssl.SSLContext | None) -> None:
         import socket

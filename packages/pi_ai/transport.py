@@ -259,16 +259,18 @@ class _Answer(http.client.HTTPResponse):
         status = 100
         while status in (100, 102, 103):  # not yet the answer
             version, status, _ = self._read_status()  # type: ignore[attr-defined]
-            lines = list(itertools.takewhile(bytes.strip, (self.fp.readline(65537) for _ in range(101))))
-        if not version.startswith("HTTP/1.") or len(lines) > 100:
-            raise http.client.HTTPException
+            lines: list[bytes] = []
+            while (line := self.fp.readline(65537)) not in (b"\r\n", b"\n"):
+                lines.append(line)
+                if len(lines) > 100 or not line.endswith(b"\n"):
+                    raise http.client.HTTPException
         pairs = (line.decode("latin-1").partition(":") for line in lines)
         headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
         self.headers = headers  # type: ignore[assignment]
         self.status, self.version = status, 10 if version == "HTTP/1.0" else 11
         self.chunked, self.chunk_left = headers.get("transfer-encoding", "").lower() == "chunked", None
         length = "0" if status in (204, 304) else headers.get("content-length")
-        if length and not length.isdecimal():
+        if (length and not re.fullmatch("[0-9]+", length)) or not version.startswith("HTTP/1."):
             raise http.client.HTTPException
         self.length = int(length) if length and not self.chunked else None
         self.will_close = self._check_close() or (self.length is None and not self.chunked)  # type: ignore[attr-defined]
