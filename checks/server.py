@@ -45,12 +45,12 @@ class Reply:
 
 
 class Raw:
-    """Exact bytes on the wire; a number between them is a pause in seconds.
+    """Exact bytes on the wire; between them, a number is a pause in seconds and a function is called.
 
     keep: leave the connection open afterwards, else it is closed.
     """
 
-    def __init__(self, *parts: bytes | float, keep: bool = False) -> None:
+    def __init__(self, *parts: bytes | float | Callable[[], object], keep: bool = False) -> None:
         self.parts, self.keep = parts, keep
 
 
@@ -116,6 +116,8 @@ class ScriptedServer:
         for part in parts:
             if isinstance(part, bytes):
                 handler.wfile.write(part)
+            elif callable(part):
+                part()
             elif self._stop.wait(part):
                 break
         handler.close_connection = not (reply.keep if isinstance(reply, Raw) else self.keep_alive > 0)

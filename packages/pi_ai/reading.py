@@ -80,7 +80,7 @@ def events(pieces: Iterable[bytes]) -> Iterator[tuple[str, str]]:
 def _lines(pieces: Iterable[bytes]) -> Iterator[str]:
     """Whole lines only, so that no character is decoded before all of its bytes are there."""
     line, after_cr, bom = bytearray(), False, "\ufeff"
-    for piece in pieces:
+    for piece in filter(None, pieces):
         first, *more = re.split(rb"\r\n|\n|\r", piece.removeprefix(b"\n") if after_cr else piece)
         after_cr = piece.endswith(b"\r")
         line += first
