@@ -248,7 +248,7 @@ def output_of(call_id: str, output: str) -> JsonObject:
     return {"type": "function_call_output", "call_id": call_id, "output": output}
 
 
-REFUSED = message("", content=[{"type": "refusal", "refusal": "不行"}])
+REFUSED = message("", content=[{"type": "refusal", "refusal": "不行\n" * 9}])
 CUT = response(message("订单数是"), status="incomplete", incomplete_details={"reason": "max_output_tokens"})
 CUT_CALL = response(call("list_files", '{"path": "rep'))
 OVERLOADED = Reply(500, body={"error": {"message": "显存不足\x1b[2J\nline two\nthree\nfour\nfive"}})
@@ -304,9 +304,11 @@ class BeforeTheFirstRequest(Case):
         self.assert_failed(run(FOUR, "--local-qwen", env=env), 1, "", "QWEN_MAX_OUTPUT_TOKENS", "abc")
         self.assertFalse(cache.exists())
 
-    def test_a_server_elsewhere_cannot_be_started_here(self) -> None:
-        done = run(FOUR, "--local-qwen", env=environment("https://models.example"))
+    def test_a_server_elsewhere_cannot_be_started_here_and_no_empty_record_stays(self) -> None:
+        record = self.folder / "record.json"
+        done = run(FOUR, "--local-qwen", "--record", str(record), env=environment("https://models.example"))
         self.assert_failed(done, 1, "", "--local-qwen", "QWEN_BASE_URL", "https://models.example")
+        self.assertFalse(record.exists())
 
     def test_a_missing_project_or_one_that_is_a_file_is_refused(self) -> None:
         (self.folder / "file").touch()
