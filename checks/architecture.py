@@ -47,7 +47,7 @@ HEAVY = {
 FORBIDDEN_TEXT = {
     "registry host": r"py[p]i\.org|pythonhosted\.org|npmj[s]\.(org|com)|deb\.debian\.org|crates\.i[o]\b",
     "machine path": r"(?<![\w.])/(work|farm|root|opt|home/\w+|Users/\w+|tmp/bash_jobs)/",
-    "key": r"\b(sk-[A-Za-z0-9_-]{20,}|gh[pousr]_\w{30,}|hf_\w{30,}|AKIA[A-Z0-9]{16})|PRIVATE[ ]KEY-----",
+    "key": r"\b(sk-(\w+-)?[A-Za-z0-9]{20,}|gh[pousr]_\w{30,}|hf_\w{30,}|AKIA[A-Z0-9]{16})|PRIVATE[ ]KEY-----",
     "unfinished work": r"\b(TO[D]O|FIX[M]E)\b",
 }
 
@@ -114,10 +114,15 @@ def rooms_know_their_place(root: Path) -> list[str]:
 
 
 def standard_library_only(root: Path) -> list[str]:
-    """Every import is the standard library or ours; inside packages/ ours is relative."""
+    """Every import is the standard library or ours; inside packages/ ours is relative.
+
+    What checks.overhead measures runs in a venv of its own, and is no part of this.
+    """
     broken = []
     ours = ("packages", "examples", "checks")
     for _, module, file in sources(root):
+        if module.startswith("checks.overhead.peers."):
+            continue
         for line, level, name in imports(module, file):
             top = name.split(".")[0]
             inside = module.startswith("packages.")
