@@ -106,7 +106,7 @@ def tools_venv(cache: Path) -> Path:
             raise MiniPiError(
                 "这个 Python 缺少 pip，也建不了虚拟环境（venv/ensurepip 不完整）。\n"
                 "Debian/Ubuntu 请先运行 sudo apt install python3-venv python3-pip；"
-                "其他系统请换用 python.org 或包管理器的完整 Python。"
+                "其他系统请换用带 pip 的完整 Python。"
             )
     return programs
 
