@@ -13,8 +13,9 @@ What is not. Hard links and mounts inside the root belong to it, so a root that 
 environment of processes: never use "/". A file that is written during the read may come out torn.
 
 Where it runs. Linux, where all of it is checked. macOS and the BSDs have the same calls, but nothing was run
-there: without O_PATH a directory that may be entered but not listed cannot be walked through, O_NOFOLLOW_ANY
-is left alone (XNU refuses it beside O_NOFOLLOW), NFC or NFD is up to the kernel. Windows has no dir_fd.
+there. Without O_PATH (macOS) a directory that may be entered but not listed cannot be walked through;
+O_NOFOLLOW_ANY is left alone, XNU refuses it beside O_NOFOLLOW; NFC or NFD is up to the kernel, and a wrong
+guess is answered with the names that are there. Windows has no dir_fd.
 """
 
 from __future__ import annotations
