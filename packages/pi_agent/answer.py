@@ -1,7 +1,7 @@
 """Which text is an answer, and which is only a tool call that was written as text.
 
-Small local models write the call into the text when the server's chat template or tool parser does
-not fit them; the loop must not hand that to the user as the answer.
+Models write the call into the text when the server's chat template or tool parser does not fit them;
+the loop must not hand that to the user as the answer.
 """
 
 from __future__ import annotations
@@ -12,75 +12,103 @@ from collections.abc import Collection, Sequence
 
 from ..pi_ai import AgentRunError
 
-_FENCE = re.compile(r"```[\w+-]*")
-_LABEL = re.compile(
-    r"^\s*(?:action|tool[ _]calls?|function[ _]calls?|工具调用|调用工具|动作)\s*[:：]", re.I | re.M
+# What may stand around a call. The text is the model's and must not make a pattern run for ever, so
+# whatever repeats, here and below, is bounded or possessive.
+_AROUND = (
+    r"(?:```[\w+-]{0,20}|[\s,;`}\]]"  # fences, white space, a bracket too many
+    r"|<[|｜][^<>]{0,40}[|｜]>|</s>"  # <|python_tag|>
+    r"|</?[^<>\s=\"'/]{0,30}(?:tool|function|call|invoke)[^<>\s=\"']{0,30}>"  # <tool_call>, </tools>
+    r"|\[/?(?:END_)?(?:TOOL_[A-Z]{1,20}|ARGS)\]|\[(?=\s{0,9}[a-z_])"  # [TOOL_CALLS], [f(…)]
+    r"|(?:action|tool|function|call|arguments)(?:[ _](?:calls?|input))?\s{0,9}[:：]"  # Action:
+    r"|(?:调用工具|工具调用|工具|动作|参数)\s{0,9}[:：]"
+    r"|(?:assistant|commentary|json)(?=[\s<{])|to=)*+"  # gpt-oss
 )
-_TAG = re.compile(
-    r"</?\|?(?:tool|tools|tool_calls?|function_calls?|toolcall|call)\b[^<>]{0,80}>|\[/?TOOL_CALLS?\]", re.I
+_SKIP = re.compile(_AROUND, re.I)
+# <function=f>…</function>, <invoke name="f">…</invoke>, <f><path>…</path></f>
+_TAGGED = re.compile(
+    r"<(?:[^<>\s=\"']{0,20}[:|｜])?(function|invoke|tool)(?:_call)?(?:=|\s{1,9}name=)[\"']?([\w.-]{1,99})"
+    r".*?(?:</[^<>\s]{0,20}\1(?:_call)?>|\Z)|<([\w.-]{1,99})>.*?(?:</\3>|\Z)",
+    re.I | re.S,
 )
-_XML_CALL = re.compile(r"<(?:function|invoke|tool)\s*(?:=|\s+name\s*=)\s*[\"']?([\w.-]+)[\"']?\s*>?", re.I)
-_XML_END = re.compile(r"</(?:function|invoke|tool)>", re.I)
-_OPEN_JSON = re.compile(
-    r"[\s\[]*\{\s*\"(?:name|function|tool)\"\s*:\s*(?:\{\s*\"name\"\s*:\s*)?\"([\w.-]+)\""
+# f(path="…"), f<arg_key>…, and f before a JSON object; functions.f:0 is the same f
+_NAMED = re.compile(
+    r"(?:functions?(?:[.\s]|<[^<>]{1,40}>)\s*+)?([\w.-]++)(?::\d{1,9})?\s*+"
+    r"(?:\((?:[\"')]|\w{1,40}\s{0,9}=)[^()\n]*+\)?|(?:<arg_key>.*?(?:</arg_value>|\Z)\s*+)++|(?=</tool_call>)"
+    rf"|{_AROUND}(?={{))",
+    re.I | re.S,
 )
-_CALL_KEYS = {"name", "function", "tool", "arguments", "parameters", "args", "input", "type", "id", "call_id"}
+# JSON that is cut off, or not quite JSON
+_BROKEN = re.compile(
+    r"[\s\[]*+\{\s*+[\"'](?:name|function|tool)[\"']\s*+:\s*+(?:\{\s*+[\"']name[\"']\s*+:\s*+)?"
+    r"[\"']([\w.-]++)[\"'](?=[\s},]*+\Z|\s*+,\s*+[\"'](?:arguments|parameters|args|input)\b)"
+)
+_JSON = json.JSONDecoder(strict=False)
+_CALLEE = ("name", "function", "tool", "tool_name", "action", "function_call", "tool_call", "tool_calls")
+_BESIDE = {"arguments", "parameters", "args", "input", "action_input", "tool_input", "type", "id", "call_id"}
 
 
 def final_answer(text: str, pending: Sequence[str], tool_names: Collection[str]) -> str:
     """Return text as the answer of the run, or raise AgentRunError: half a product is none."""
     if not text.strip():
-        raise AgentRunError(
-            "模型既没有返回文本，也没有调用工具。请重试，或检查模型与服务器的 chat template。"
-        )
-    if pending:
-        raise AgentRunError(
-            f"必选工具 {pending[0]} 还没有成功执行，模型就给出了回答。"
-            "请检查服务器是否支持 tool_choice，或换用工具调用能力更强的模型。"
-        )
-    name = written_call(text, tool_names)
-    if name is not None:
-        raise AgentRunError(
+        reason = "模型既没有返回文本，也没有调用工具。请重试，或检查模型与服务器的 chat template。"
+    elif name := written_call(text, tool_names):
+        reason = (
             f"模型把对 {name} 的调用写成了普通文本，服务器没有识别出来。"
             "请检查服务器的 chat template 或 tool parser（llama-server 需要 --jinja）。"
         )
-    return text
+    elif pending:
+        reason = (
+            f"必选工具 {pending[0]} 还没有成功执行，模型就给出了回答。"
+            "请检查服务器是否支持 tool_choice，或换用工具调用能力更强的模型。"
+        )
+    else:
+        return text
+    raise AgentRunError(reason)
 
 
 def written_call(text: str, tool_names: Collection[str]) -> str | None:
-    """Name the registered tool that text calls and does nothing else, else None.
+    """The registered tool that text calls (the first of several) and does nothing else, else None.
 
-    Known forms: JSON, bare or fenced or tagged or after a label like `Action:`, and
-    `<function=name>…</function>`; closed or not, one or several.
+    A call is JSON, a tagged name, or a name with its arguments, closed or not. Fences, special tokens
+    and labels around it are nothing of substance; any other word is.
     """
-    body = _LABEL.sub("", _FENCE.sub("", text))
-    xml = _XML_CALL.match(body.strip()) or _XML_CALL.match(_TAG.sub("", body).strip())
-    if xml:
-        rest = _XML_END.split(body)[-1] if _XML_END.search(body) else ""
-        return _registered([xml[1]], tool_names) if not _TAG.sub("", rest).strip() else None
-    body = _TAG.sub("", body).strip()
-    names: list[str | None] = []
-    while body:
-        try:
-            value, end = json.JSONDecoder().raw_decode(body)
-        except (ValueError, RecursionError):
-            opened = _OPEN_JSON.match(body)
-            names.append(opened[1] if opened else None)
-            break
-        names += [_called(each) for each in (value if isinstance(value, list) else [value])]
-        body = body[end:].lstrip(" \t\r\n,;")
-    return _registered(names, tool_names)
+    first: str | None = None
+    position = _skip(text, 0)
+    while position < len(text):
+        names, position = _calls_at(text, position)
+        if not names or not all(name in tool_names for name in names):
+            return None
+        first = first or names[0]
+        position = _skip(text, position)
+    return first
 
 
-def _called(value: object) -> str | None:
-    """The name in an object that has a call's keys and no others."""
-    if not isinstance(value, dict) or not value.keys() <= _CALL_KEYS:
-        return None
-    name = value.get("name") or value.get("function") or value.get("tool")
-    if isinstance(name, dict):
-        return _called(name)
-    return name if isinstance(name, str) else None
+def _skip(text: str, position: int) -> int:
+    around = _SKIP.match(text, position)
+    return around.end() if around else position
 
 
-def _registered(names: Sequence[str | None], tool_names: Collection[str]) -> str | None:
-    return names[0] if names and all(name in tool_names for name in names) else None
+def _calls_at(text: str, position: int) -> tuple[list[str | None], int]:
+    """The names called at this position, and where their calls end."""
+    if tagged := _TAGGED.match(text, position):
+        return [tagged[2] or tagged[3]], tagged.end()
+    named = _NAMED.match(text, position)
+    if named and not text.startswith("{", named.end()):
+        return [named[1]], named.end()
+    try:
+        value, end = _JSON.raw_decode(text, named.end() if named else position)
+        return [named[1]] if named else _called(value), end
+    except (ValueError, RecursionError):
+        found = named or _BROKEN.match(text, position)
+        return [found and found[1]], len(text)
+
+
+def _called(value: object) -> list[str | None]:
+    """The name in each object that has a call's keys and no others; None for what is no call."""
+    if isinstance(value, list):
+        return [name for each in value for name in _called(each)]
+    if isinstance(value, dict):
+        for key in _CALLEE:
+            if key in value and value.keys() <= {key, *_BESIDE}:
+                return [value[key]] if isinstance(value[key], str) else _called(value[key])
+    return [None]

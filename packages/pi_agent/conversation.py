@@ -6,20 +6,12 @@ import copy
 import json
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from ..pi_ai import JsonObject, MiniPiError, strict_json
-from .loop import (
-    AgentEvent,
-    AgentLoopConfig,
-    EventSink,
-    ModelClient,
-    Usage,
-    check_settings,
-    open_calls,
-    run_agent,
-)
+from ..pi_ai import JsonObject, MiniPiError, parse_function_calls, strict_json
+from .config import AgentLoopConfig, check_settings
+from .history import close_open_calls, unpaired
+from .loop import AgentEvent, EventSink, ModelClient, Usage, run_agent
 from .tools import AgentTool
 
 VERSION = 1
@@ -64,34 +56,37 @@ class Conversation:
 
     def forget_last(self) -> None:
         """Drop the last question and all that came of it. MiniPiError when there is none."""
-        for index in range(len(self._history) - 1, -1, -1):
-            if self._history[index].get("role") == "user":
-                del self._history[index:]
-                return
-        raise MiniPiError("还没有可以撤回的问题。")
+        asked = [index for index, item in enumerate(self._history) if item.get("role") == "user"]
+        if not asked:
+            raise MiniPiError("还没有可以撤回的问题。请先提问。")
+        del self._history[asked[-1] :]
+        close_open_calls(self._history)  # should a server have sent an item of that role after a call
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the history as one JSON document, readable by its owner only (mode 0600).
 
         A crash leaves the old file or the new one, never half. Raises MiniPiError.
         """
-        import tempfile
+        import tempfile  # here, as pathlib below: neither is needed to ask a question
+        from pathlib import Path
 
-        document = {"version": VERSION, "history": self._history}
-        # A lone surrogate becomes \udXXX, which inside a JSON string is its very escape.
-        data = (json.dumps(document, ensure_ascii=False, indent=1) + "\n").encode("utf-8", "backslashreplace")
-        target, temporary = Path(path), None
+        temporary = None
         try:
-            descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+            document = {"version": VERSION, "history": self._history}
+            text = json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+            descriptor, temporary = tempfile.mkstemp(dir=Path(path).parent, prefix=".mini_pi.")
             with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
+                # A lone surrogate becomes \udXXX, which inside a JSON string is its very escape.
+                file.write(text.encode("utf-8", "backslashreplace"))
                 file.flush()
                 os.fsync(descriptor)
-            Path(temporary).replace(target)
-        except OSError as error:
+            Path(temporary).replace(path)
+            temporary = None
+        except (OSError, ValueError) as error:
+            raise MiniPiError(f"无法保存对话到 {path}：{_why(error)}。请换一个可写的路径。") from None
+        finally:
             if temporary is not None:
                 Path(temporary).unlink(missing_ok=True)
-            raise MiniPiError(f"无法保存对话到 {path}：{error.strerror}。请换一个可写的路径。") from None
 
     @classmethod
     def load(
@@ -103,14 +98,16 @@ class Conversation:
         emit: EventSink | None = None,
     ) -> Conversation:
         """Take up a saved conversation. MiniPiError when the file cannot be used; it is left alone."""
+        from pathlib import Path
+
         conversation = cls(client, tools, config, emit)
         try:
             document = strict_json(Path(path).read_bytes().decode("utf-8"))
-        except OSError as error:
-            raise MiniPiError(f"无法读取对话文件 {path}：{error.strerror}。请检查路径。") from None
-        except (ValueError, MiniPiError):
-            raise MiniPiError(f"对话文件 {path} 不是完整的 JSON，文件没有改动。请换一个文件。") from None
-        conversation._history = _checked_history(document, path)
+            conversation._history = _checked_history(document)
+        except (OSError, ValueError, MiniPiError) as error:
+            raise MiniPiError(
+                f"对话文件 {path} 不能用，没有改动它：{_why(error)}。请检查路径，或换一个文件。"
+            ) from None
         return conversation
 
     def _watch(self, event: AgentEvent) -> None:
@@ -120,19 +117,23 @@ class Conversation:
             self._emit(event)
 
 
-def _checked_history(document: Any, path: str | os.PathLike[str]) -> list[JsonObject]:
+def _checked_history(document: Any) -> list[JsonObject]:
+    """The history in a saved document, if it can be sent again. Raises ValueError or ProtocolError."""
     version = document.get("version") if isinstance(document, dict) else None
     if type(version) is not int or version != VERSION:
-        raise MiniPiError(
-            f"对话文件 {path} 的版本是 {version!r}，这里只认识版本 {VERSION}。请用写它的程序打开。"
-        )
+        raise ValueError(f"版本是 {version!r}，这里只认识 {VERSION}")
     history = document.get("history")
     if not isinstance(history, list) or not all(isinstance(item, dict) for item in history):
-        raise MiniPiError(f"对话文件 {path} 里没有 history 列表，文件没有改动。请换一个文件。")
-    try:
-        waiting = open_calls(history)
-    except KeyError:
-        waiting = ["（缺少 call_id）"]
-    if waiting:
-        raise MiniPiError(f"对话文件 {path} 里的工具调用没有配对的结果：{'、'.join(waiting)}。请换一个文件。")
+        raise ValueError("里面没有 history 列表")
+    for item in history:
+        parse_function_calls([item])
+    if alone := unpaired(history):
+        raise ValueError(f"工具调用和结果没有配对：{'、'.join(map(str, alone))}")
     return history
+
+
+def _why(error: Exception) -> str:
+    """The system's own words, without the path that the message names already."""
+    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
+        return "不是完整的 JSON"
+    return str(getattr(error, "strerror", None) or error).rstrip("。")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass
+from typing import Literal, Protocol
 
 from ..pi_ai import (
     AgentRunError,
@@ -20,6 +20,8 @@ from ..pi_ai import (
     unfinished,
 )
 from .answer import final_answer
+from .config import AgentLoopConfig, check_settings
+from .history import close_open_calls, output_item, replayable, user_item
 from .tools import AgentTool, ToolResult
 
 Usage = list[JsonObject | None]
@@ -32,29 +34,6 @@ class ModelClient(Protocol):
     """
 
     def create(self, payload: JsonObject) -> JsonObject: ...
-
-
-@dataclass(frozen=True)
-class AgentLoopConfig:
-    """How a run asks its model.
-
-    max_turns: model requests per question. request_options: further fields of the request, such as
-    max_output_tokens (tokens) or temperature; None is not sent. required_tool_names: tools that must
-    succeed, in this order, before the model may choose. required_tool_choice: how that is told to the
-    server; "required" is understood by all that we know, "named" sends the object of OpenAI's protocol.
-    answer_after_repeat: the request after a call that repeats an earlier successful one offers no
-    tools, since small models otherwise repeat themselves until the turns are used up.
-    stream: text arrives as text_delta events while it is made.
-    """
-
-    model: str
-    instructions: str
-    max_turns: int = 8
-    required_tool_names: tuple[str, ...] = ()
-    request_options: Mapping[str, Any] = field(default_factory=dict)
-    required_tool_choice: Literal["required", "named"] = "required"
-    answer_after_repeat: bool = False
-    stream: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,29 +78,31 @@ def run_agent(
     history, turn and usage. What emit or a handler's bug raises passes through.
     """
     tools_by_name = check_settings(tools, config)
+    if not isinstance(question, str) or not question.strip():
+        raise MiniPiError(f"问题必须是非空的字符串，收到 {question!r}。请写出要问的话。")
     emit = emit or (lambda event: None)
     history = [] if history is None else history
     usage: Usage = []
     pending = list(config.required_tool_names)
-    succeeded: set[str] = set()
+    succeeded: set[tuple[str, str]] = set()
     repeated = False
 
-    history.append(_user_item(question))
+    history.append(user_item(question))
     for turn in range(1, config.max_turns + 1):
         with _turn(turn, history, usage, emit):
             request = _request(config, tools_by_name, history, pending, repeated)
-            response = _create(client, request, config, turn, emit)
-            usage.append(_usage_of(response))
-            output = response_output(response)
+            response = _response(client, request, config, turn, emit)
+            usage.append(response["usage"] if isinstance(response.get("usage"), dict) else None)
+            output = _output(response)
             reason = unfinished(response, output, config.request_options.get("max_output_tokens"))
             if reason is not None:
-                history.extend(_replayable(output))
+                history.extend(replayable(output))
                 raise AgentRunError(reason)
             calls = parse_function_calls(output)
             history.extend(output)
 
             text = output_text(output, response)
-            if text:
+            if text.strip():
                 emit(AgentEvent("assistant_text", turn, text=text))
             if not calls:
                 return final_answer(text, pending, tools_by_name)
@@ -129,12 +110,13 @@ def run_agent(
             repeated = False
             for call in calls:
                 emit(AgentEvent("tool_call", turn, call=call))
+                key = (call.name, json.dumps(call.arguments, sort_keys=True))
                 result = _execute(tools_by_name, call)
-                history.append(_output_item(call.call_id, result.content))
+                history.append(output_item(call.call_id, result.content))
                 emit(AgentEvent("tool_result", turn, call=call, result=result))
                 if not result.is_error:
-                    repeated |= config.answer_after_repeat and _key(call) in succeeded
-                    succeeded.add(_key(call))
+                    repeated |= key in succeeded
+                    succeeded.add(key)
                     if pending and call.name == pending[0]:
                         pending.pop(0)
 
@@ -147,19 +129,17 @@ def run_agent(
 
 @contextmanager
 def _turn(turn: int, history: list[JsonObject], usage: Usage, emit: EventSink) -> Iterator[None]:
-    """End a turn once, however it ends: calls paired, an error told where it happened, usage emitted."""
+    """However a turn ends: its calls are paired, an error tells where it happened, turn_end comes once."""
     try:
         yield
-    except MiniPiError as error:
+    except BaseException as error:
         close_open_calls(history)
+        if isinstance(error, MiniPiError):
+            error.during_turn(turn, list(history), usage)
+        raise
+    finally:
         usage.extend([None] * (turn - len(usage)))
-        error.during_turn(turn, list(history), usage)
         emit(AgentEvent("turn_end", turn, usage=usage[-1]))
-        raise
-    except BaseException:
-        close_open_calls(history)
-        raise
-    emit(AgentEvent("turn_end", turn, usage=usage[-1]))
 
 
 def _request(
@@ -177,9 +157,8 @@ def _request(
         offered = [pending[0]]
         named = {"type": "function", "name": pending[0]}
         tool_choice = named if config.required_tool_choice == "named" else "required"
-    elif repeated:
+    elif repeated and config.answer_after_repeat:
         offered, tool_choice = [], "none"
-    options = {name: value for name, value in config.request_options.items() if value is not None}
     return {
         "model": config.model,
         "instructions": config.instructions,
@@ -187,52 +166,29 @@ def _request(
         "tool_choice": tool_choice,
         "parallel_tool_calls": False,
         "store": False,
-        **options,
+        **{name: value for name, value in config.request_options.items() if value is not None},
         "input": history,
     }
 
 
-RESERVED = (
-    "model",
-    "instructions",
-    "input",
-    "tools",
-    "tool_choice",
-    "parallel_tool_calls",
-    "store",
-    "stream",
-)
-
-
-def check_settings(tools: Sequence[AgentTool], config: AgentLoopConfig) -> dict[str, AgentTool]:
-    """Return the tools by name, or raise MiniPiError for what no request should be sent with."""
-    tools_by_name = {tool.name: tool for tool in tools}
-    if len(tools_by_name) < len(tools):
-        names = [tool.name for tool in tools]
-        twice = "、".join(sorted({name for name in names if names.count(name) > 1}))
-        raise MiniPiError(f"工具重名：{twice}。请给每个工具不同的名字。")
-    unknown = [name for name in config.required_tool_names if name not in tools_by_name]
-    if unknown:
-        raise MiniPiError(f"必选工具未注册：{'、'.join(unknown)}。请先把它加进 tools。")
-    reserved = [name for name in RESERVED if name in config.request_options]
-    if reserved:
-        raise MiniPiError(f"request_options 不能覆盖 Agent 核心字段：{'、'.join(reserved)}。请去掉它们。")
-    if isinstance(config.max_turns, bool) or not isinstance(config.max_turns, int) or config.max_turns < 1:
-        raise MiniPiError(f"max_turns 必须是不小于 1 的整数，收到 {config.max_turns!r}。")
-    if config.required_tool_choice not in ("required", "named"):
-        raise MiniPiError(
-            f"required_tool_choice 只能是 required 或 named，收到 {config.required_tool_choice!r}。"
-        )
-    return tools_by_name
-
-
-def _create(
+def _response(
     client: ModelClient, request: JsonObject, config: AgentLoopConfig, turn: int, emit: EventSink
 ) -> JsonObject:
-    if not config.stream:
-        return client.create(request)
-    show: Any = lambda delta: emit(AgentEvent("text_delta", turn, text=delta))  # noqa: E731
-    return client.create(request, on_text=show)  # type: ignore[call-arg]
+    def show(delta: str) -> None:
+        emit(AgentEvent("text_delta", turn, text=delta))
+
+    streamed = {"on_text": show} if config.stream else {}
+    response: object = client.create(request, **streamed)
+    if not isinstance(response, dict):
+        raise ProtocolError(f"client.create 返回了 {type(response).__name__}。请返回完整的响应对象（dict）。")
+    return response
+
+
+def _output(response: JsonObject) -> list[JsonObject]:
+    output = response_output(response)
+    if any(item.get("type") == "function_call_output" for item in output):
+        raise ProtocolError("响应里夹带了 function_call_output，而工具在这里执行。请检查模型服务器。")
+    return output
 
 
 def _execute(tools_by_name: Mapping[str, AgentTool], call: FunctionCall) -> ToolResult:
@@ -241,46 +197,3 @@ def _execute(tools_by_name: Mapping[str, AgentTool], call: FunctionCall) -> Tool
         known = "、".join(tools_by_name) or "（无）"
         return ToolResult(f"未知工具：{call.name}。可用的工具：{known}。", is_error=True)
     return tool.execute(call.arguments)
-
-
-def open_calls(history: Sequence[JsonObject]) -> list[str]:
-    """The call_ids that have no output yet. Paired in order, since some servers use an id again."""
-    waiting: list[str] = []
-    for item in history:
-        if item.get("type") == "function_call":
-            waiting.append(item["call_id"])
-        elif item.get("type") == "function_call_output" and item["call_id"] in waiting:
-            waiting.remove(item["call_id"])
-    return waiting
-
-
-def close_open_calls(history: list[JsonObject]) -> None:
-    """Give each call left without an output one that says so: servers refuse a history with a gap."""
-    for call_id in open_calls(history):
-        history.append(_output_item(call_id, "这次调用没有完成：运行被中断，结果未知。"))
-
-
-def _replayable(output: list[JsonObject]) -> list[JsonObject]:
-    """Nothing of a response with half a call: servers answer HTTP 500 whenever it is sent again."""
-    try:
-        parse_function_calls(output)
-    except ProtocolError:
-        return []
-    return output
-
-
-def _user_item(question: str) -> JsonObject:
-    return {"role": "user", "content": [{"type": "input_text", "text": question}]}
-
-
-def _output_item(call_id: str, output: str) -> JsonObject:
-    return {"type": "function_call_output", "call_id": call_id, "output": output}
-
-
-def _key(call: FunctionCall) -> str:
-    return call.name + json.dumps(call.arguments, sort_keys=True)
-
-
-def _usage_of(response: JsonObject) -> JsonObject | None:
-    usage = response.get("usage") if isinstance(response, dict) else None
-    return usage if isinstance(usage, dict) else None

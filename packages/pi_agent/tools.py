@@ -7,18 +7,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..pi_ai import MiniPiError
+from ..pi_ai import MiniPiError, ToolError
 
 ToolHandler = Callable[[Mapping[str, Any]], str]
 
-_TYPES: dict[str, tuple[type, ...]] = {
-    "object": (dict,),
-    "array": (list,),
-    "string": (str,),
-    "integer": (int,),
+_TYPES: dict[str, Any] = {
+    "object": Mapping,
+    "array": list,
+    "string": str,
+    "integer": int,
     "number": (int, float),
-    "boolean": (bool,),
-    "null": (type(None),),
+    "null": type(None),
 }
 
 
@@ -55,12 +54,8 @@ class AgentTool:
 
         A declared schema binds no model, so the arguments are checked here again (article, part 3).
         """
-        problems = list(_problems(arguments, self.parameters, ""))
-        if problems:
-            received = json.dumps(arguments, ensure_ascii=False, default=repr)[:500]
-            listed = "；".join(problems)
-            return ToolResult(f"参数不符合要求：{listed}。收到的参数：{received}。请改正后重新调用。", True)
         try:
+            _check(arguments, self.parameters)
             content = self.handler(arguments)
         except (MiniPiError, OSError, RuntimeError, ValueError) as error:
             return ToolResult(str(error) or type(error).__name__, is_error=True)
@@ -69,39 +64,47 @@ class AgentTool:
         return ToolResult(content)
 
 
+def _check(arguments: Any, schema: Mapping[str, Any]) -> None:
+    problems = "；".join(_problems(arguments, {"type": "object", **schema}, ""))
+    if problems:
+        received = json.dumps(arguments, ensure_ascii=False, default=repr)[:500]
+        raise ToolError(f"参数不符合要求：{problems}。收到的参数：{received}。请改正后重新调用。")
+
+
 def _problems(value: Any, schema: Mapping[str, Any], where: str) -> Iterator[str]:
     """Say, one by one, what keeps value from fitting the part of JSON Schema that tools use."""
-    label = f"参数 {where}" if where else "参数"
-    allowed = schema.get("type", [])
-    allowed = [allowed] if isinstance(allowed, str) else allowed
-    if allowed and not any(_is_a(value, name) for name in allowed):
-        yield f"{label} 必须是 {' 或 '.join(allowed)}"
+    label = f"参数 {where}{_about(schema)}" if where else "参数"
+    types = schema.get("type", [])
+    types = [types] if isinstance(types, str) else types
+    if types and not any(_is_a(value, name) for name in types):
+        yield f"{label} 必须是 {' 或 '.join(types)}"
         return
     if "enum" in schema and not any(type(value) is type(x) and value == x for x in schema["enum"]):
         yield f"{label} 必须是其中之一：{json.dumps(schema['enum'], ensure_ascii=False)}"
     if isinstance(value, str) and len(value) < schema.get("minLength", 0):
-        hint = "，根目录请用 ." if where == "path" else ""
-        yield f"{label} 不能少于 {schema['minLength']} 个字符{hint}"
-    if isinstance(value, list):
+        yield f"{label} 不能少于 {schema['minLength']} 个字符"
+    if isinstance(value, list) and "items" in schema:
         for index, item in enumerate(value):
-            yield from _problems(item, schema.get("items", {}), f"{where}[{index}]")
+            yield from _problems(item, schema["items"], f"{where}[{index}]")
     if isinstance(value, Mapping):
-        properties = schema.get("properties", {})
+        prefix, known = where and where + ".", schema.get("properties", {})
         for name in schema.get("required", ()):
             if name not in value:
-                yield f"缺少参数 {where and where + '.'}{name}"
+                yield f"缺少参数 {prefix}{name}{_about(known.get(name, {}))}"
         for name, item in value.items():
-            inner = f"{where}.{name}" if where else name
-            if name in properties:
-                yield from _problems(item, properties[name], inner)
+            if name in known:
+                yield from _problems(item, known[name], f"{prefix}{name}")
             elif schema.get("additionalProperties") is False:
-                yield f"多余的参数 {inner}"
+                yield f"多余的参数 {prefix}{name}"
+
+
+def _about(schema: Mapping[str, Any]) -> str:
+    """What the tool's author wrote about a parameter says best how to fill it in."""
+    return f"（{schema['description']}）" if schema.get("description") else ""
 
 
 def _is_a(value: Any, name: str) -> bool:
     """True and False are no numbers, though Python counts them as int."""
     if isinstance(value, bool):
         return name == "boolean"
-    if isinstance(value, Mapping):
-        return name == "object"
-    return isinstance(value, _TYPES.get(name, (object,)))
+    return name != "boolean" and isinstance(value, _TYPES.get(name, object))

@@ -1,0 +1,49 @@
+"""The history: the items that the loop adds itself, and the rule that each call has exactly one output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..pi_ai import JsonObject, ProtocolError, parse_function_calls
+
+
+def user_item(question: str) -> JsonObject:
+    return {"role": "user", "content": [{"type": "input_text", "text": question}]}
+
+
+def output_item(call_id: str, output: str) -> JsonObject:
+    return {"type": "function_call_output", "call_id": call_id, "output": output}
+
+
+def unpaired(history: Sequence[JsonObject]) -> list[Any]:
+    """The call_ids of calls without an output, and of outputs without a call before them.
+
+    Paired in order, since some servers use an id again in a later turn.
+    """
+    waiting: list[Any] = []
+    strays: list[Any] = []
+    for item in history:
+        kind, call_id = item.get("type"), item.get("call_id")
+        if kind == "function_call":
+            waiting.append(call_id)
+        elif kind == "function_call_output" and call_id in waiting:
+            waiting.remove(call_id)
+        elif kind == "function_call_output":
+            strays.append(call_id)
+    return waiting + strays
+
+
+def close_open_calls(history: list[JsonObject]) -> None:
+    """Give each call left without an output one that says so: servers refuse a history with a gap."""
+    for call_id in unpaired(history):
+        history.append(output_item(call_id, "这次调用没有完成：运行被中断，结果未知。"))
+
+
+def replayable(output: list[JsonObject]) -> list[JsonObject]:
+    """Nothing of a response with half a call: servers answer HTTP 500 whenever it is sent again."""
+    try:
+        parse_function_calls(output)
+    except ProtocolError:
+        return []
+    return output
