@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Self
 
 from .harness import JsonObject
 
@@ -85,7 +85,7 @@ class ScriptedServer:
         self.port: int = self._server.server_address[1]
         self.url = f"http{'s' if tls else ''}://{shown}:{self.port}"
 
-    def __enter__(self) -> ScriptedServer:
+    def __enter__(self) -> Self:
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.005,), daemon=True)
         self._thread.start()
         return self
