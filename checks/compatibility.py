@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from packages.pi_ai import (
     FunctionCall,
@@ -62,7 +62,7 @@ class Server:
         self.client, self.model = client, model
 
     def ask(
-        self, text: str, *items: JsonObject, on_text: Callable[[str], None] | None = None, **fields: object
+        self, text: str, *items: JsonObject, on_text: Callable[[str], None] | None = None, **fields: Any
     ) -> JsonObject:
         """One request: the question, further history items, and fields over the loop's own."""
         payload: JsonObject = {
@@ -79,7 +79,7 @@ class Server:
         }
         return self.client.create(payload, on_text) if on_text else self.client.create(payload)
 
-    def calls(self, text: str, **fields: object) -> tuple[list[JsonObject], list[FunctionCall]]:
+    def calls(self, text: str, **fields: Any) -> tuple[list[JsonObject], list[FunctionCall]]:
         """The output items and the calls in them."""
         output = response_output(self.ask(text, **fields))
         return output, parse_function_calls(output)
