@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import PurePosixPath
@@ -12,6 +13,10 @@ from ..pi_ai import FunctionCall
 from ..pi_coding_agent.tools import EMPTY_FILE
 from .terminal import Thinking, dim, one_line, printable
 
+# Characters at the start of a text that wait for what follows: it may turn out to be <think>, and
+# llama-server lets the first letters of a call through as text before it knows the call.
+HELD_BACK = 8
+
 
 class Screen:
     """An event sink that prints to stdout. Text beside a tool call stays above that call's line."""
@@ -19,13 +24,15 @@ class Screen:
     def __init__(self) -> None:
         self._text = StreamedText()
         self._thinking = Thinking()
+        self._turn_began = 0.0
         self._in_line = False
         self._sources: list[str] = []
 
     @contextmanager
     def question(self) -> Iterator[None]:
         """Around one question: when it was answered, a line names the files that were read for it."""
-        self._text, self._sources = StreamedText(), []
+        self._sources = []
+        self._new_turn()
         try:
             yield
         finally:
@@ -41,14 +48,17 @@ class Screen:
         elif event.type == "tool_result" and event.call and event.result:
             self._tool(event.call, event.result)
         elif event.type == "turn_end":
-            self._text = StreamedText()
+            self._new_turn()
+
+    def _new_turn(self) -> None:
+        self._text, self._turn_began = StreamedText(), time.monotonic()
 
     def _delta(self, delta: str) -> None:
         text = self._text.add(delta)
         if text:
             self._write(text)
         else:
-            self._thinking.start()
+            self._thinking.start(self._turn_began)
 
     def _whole(self, text: str) -> None:
         """Print what the stream left out; the whole text is the truth where the two disagree."""
@@ -83,7 +93,7 @@ class Screen:
 
 
 class StreamedText:
-    """A turn's text as it comes. Blanks and a think block before it are held back, as output_text does."""
+    """A turn's text as it comes. Blanks and a think block before it are left out, as by output_text."""
 
     def __init__(self) -> None:
         self._held = ""
@@ -108,7 +118,7 @@ class StreamedText:
             if not end:
                 return ""
             self._held = after.lstrip()
-        return "" if "<think>".startswith(self._held) else self._held
+        return self._held if len(self._held) >= HELD_BACK else ""
 
 
 def outcome(call: FunctionCall, result: ToolResult) -> str:

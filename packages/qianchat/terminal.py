@@ -62,11 +62,11 @@ class Thinking:
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def start(self) -> None:
-        """Show the line and keep its seconds running; nothing happens where they run already."""
+    def start(self, since: float | None = None) -> None:
+        """Show the line with the seconds since then (time.monotonic; None: now), if it is not there yet."""
         if self._thread is None and sys.stderr.isatty():
             self._done.clear()
-            self._thread = threading.Thread(target=self._run, args=(time.monotonic(),), daemon=True)
+            self._thread = threading.Thread(target=self._run, args=(since or time.monotonic(),), daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
