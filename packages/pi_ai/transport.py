@@ -1,7 +1,8 @@
-"""One POST: one deadline over all of it, a cap on the answer, a connection kept per thread.
+"""One POST over HTTP/1.1: a deadline for all of it, a cap on the answer, a connection kept per thread.
 
-urllib finds the environment's proxies, but closes its connection after each answer; the handler below
-keeps it. Redirects are not followed, since no handler for them is installed.
+urllib finds the way through the environment's proxies. The exchange is done here, since urllib closes its
+connection each time, waits anew for every byte, and has an e-mail parser take half of a turn's CPU time.
+Nothing follows redirects. The name lookup alone can outlast the deadline: nothing can interrupt it.
 """
 
 from __future__ import annotations
@@ -9,8 +10,6 @@ from __future__ import annotations
 import codecs
 import contextlib
 import email.utils
-import http.client
-import io
 import itertools
 import os
 import re
@@ -18,34 +17,29 @@ import socket
 import ssl
 import threading
 import time
-import urllib.parse
 import urllib.request
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 from .errors import MiniPiError, ModelRequestError, ProtocolError
 from .reading import explain, strict_json
 
-_READ_LOG = "请查看模型服务器的日志后重试。"
-_LATER = "请稍后再试，或调大 timeout。"
-_CHECK_KEY = "请检查 QWEN_API_KEY。"
-_ADVICE = {401: _CHECK_KEY, 403: _CHECK_KEY, 404: "请检查 QWEN_BASE_URL 和模型名。", 429: _LATER, 503: _LATER}
+_LOG = "请查看模型服务器的日志后重试。"
+_KEY, _LATER = "请检查 QWEN_API_KEY。", "请稍后再试，或调大 timeout。"
+_ADVICE = {401: _KEY, 403: _KEY, 404: "请检查 QWEN_BASE_URL 和模型名。", 429: _LATER, 503: _LATER}
 _START = "server 启动了吗？请启动它，或加上 --local-qwen 使用本地模型，或把 QWEN_BASE_URL 指向已有的服务器。"
-_CAUSES: list[tuple[type[Exception], str, str]] = [
+_CAUSES: tuple[tuple[type[Exception], str, str], ...] = (
     (TimeoutError, "超时，没有收完响应", "请检查服务器是否卡住，或调大 timeout。"),
     (ConnectionRefusedError, "无法连接", _START),
-    (ConnectionError, "没有收完响应，连接就断开了", _READ_LOG),
-    (socket.gaierror, "找不到这个主机", "请检查 QWEN_BASE_URL 和网络。"),
+    (ConnectionError, "没有收到响应，连接就断开了", _LOG),
     (ssl.SSLCertVerificationError, "的 TLS 证书不可信", "请换用可信的证书，或用 SSL_CERT_FILE 指定它的 CA。"),
-    (ssl.SSLError, "的 TLS 连接失败", "请检查 QWEN_BASE_URL 应该用 http 还是 https。"),
-    (OSError, "网络出错", "请检查 QWEN_BASE_URL、代理设置和网络。"),
-    (http.client.IncompleteRead, "的响应不完整", _READ_LOG),
-    (http.client.HTTPException, "收到的不是 HTTP 响应", "请检查 QWEN_BASE_URL 的端口。"),
+    (OSError, "网络出错", "请检查 QWEN_BASE_URL（主机、端口、http 还是 https）、代理设置和网络。"),
+    (EOFError, "的响应不完整", _LOG),
     (OverflowError, "的响应太大", "请检查服务器，或调大 max_response_bytes。"),
-    (Exception, "的响应无法解码（压缩、编码或格式有误）", "请检查服务器和它前面的代理。"),
-]
-_FAILURES = (OSError, http.client.HTTPException, OverflowError, ValueError, EOFError, zlib.error)
+    (ValueError, "收到的不是 HTTP 响应，或它的压缩、编码有误", "请检查 QWEN_BASE_URL 的端口，以及代理。"),
+)
 
 
 class Transport:
@@ -59,14 +53,16 @@ class Transport:
             raise MiniPiError(f"timeout 必须是正的秒数，收到 {timeout!r}。请改正后重试。")
         self.request = f"POST {self._url}"
         self._key, self._timeout, self._max_bytes = api_key, timeout, max_bytes
-        self._headers = {"Content-Type": "application/json"}
+        self._headers = {"Host": urlsplit(self._url).netloc, "User-Agent": "mini_pi"}
+        self._headers |= {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key}"
-        self._idle = threading.local()  # one connection per thread, out of reach while it is in use
-        self._opener = urllib.request.OpenerDirector()
-        proxies = urllib.request.ProxyHandler({} if is_local else None)  # None: the environment's
-        for handler in (proxies, _Dialer(), urllib.request.UnknownHandler()):
-            self._opener.add_handler(handler)
+        self._idle = threading.local()  # a connection in use is out of reach: broken off, it is dropped
+        self._tls: ssl.SSLContext | None = None  # one for all, made when needed: it takes longer than a turn
+        self._route = urllib.request.OpenerDirector()
+        proxies = urllib.request.ProxyHandler({} if is_local else None)  # None: those of the environment
+        for handler in (proxies, _Route(), urllib.request.UnknownHandler()):
+            self._route.add_handler(handler)
 
     def error(
         self, what: str, advice: str, body: object = None, status: int | None = None
@@ -79,7 +75,7 @@ class Transport:
         """Yield the answer's body in UTF-8 as it comes. Leaving early, by close(), drops the connection."""
         deadline = time.monotonic() + self._timeout
         for attempt in itertools.count():
-            answer = self._try(self._exchange, body, deadline)
+            answer: _Answer = self._try(self._exchange, body, deadline)
             try:
                 pieces = answer.pieces(self._max_bytes)
                 while 200 <= answer.status < 300:
@@ -89,8 +85,7 @@ class Transport:
                     yield piece
                 refusal = self._refusal(answer, pieces)
             finally:
-                answer.close()
-                if answer.whole and not answer.will_close:
+                if answer.whole and answer.keeps:
                     self._idle.connection = answer.connection
                 else:
                     answer.connection.close()
@@ -103,23 +98,24 @@ class Transport:
         kept: _Connection | None = getattr(self._idle, "connection", None)
         self._idle.connection = None
         if kept is not None and kept.is_quiet():
-            try:
+            with contextlib.suppress(ConnectionError):
                 return kept.exchange(body, deadline)
-            except (ConnectionError, http.client.HTTPException):
-                if kept.answered:
-                    raise
-        fresh: _Connection = self._opener.open(urllib.request.Request(self._url, headers=self._headers))
-        return fresh.exchange(body, deadline)
+            if kept.answered:
+                raise EOFError
+        request = self._route.open(urllib.request.Request(self._url, headers=self._headers))
+        if request.type == "https" and self._tls is None:
+            self._tls = ssl.create_default_context()
+        return _Connection(request, self._tls, deadline).exchange(body, deadline)
 
     def _refusal(self, answer: _Answer, pieces: Iterator[bytes]) -> ModelRequestError:
         text = b""
-        with contextlib.suppress(*_FAILURES):  # the status is known, whatever becomes of the body
+        with contextlib.suppress(*(kind for kind, _, _ in _CAUSES)):  # the status is known in any case
             while len(text) < 65536 and (piece := next(pieces, None)) is not None:
                 text += piece
         body: object = text.decode("utf-8", "replace")
         with contextlib.suppress(ValueError, ProtocolError):
             body = strict_json(str(body))
-        advice = _ADVICE.get(answer.status, _READ_LOG)
+        advice = _ADVICE.get(answer.status, _LOG)
         if 300 <= answer.status < 400:
             advice = f"不跟随重定向（{answer.headers.get('location')}），请把 QWEN_BASE_URL 改成最终的地址。"
         return self.error(f"返回 HTTP {answer.status}", advice, body, answer.status)
@@ -128,7 +124,7 @@ class Transport:
         """step(*arguments), with what the standard library raises turned into an error that helps."""
         try:
             return step(*arguments)
-        except _FAILURES as failure:
+        except tuple(kind for kind, _, _ in _CAUSES) as failure:
             what, advice = next(rest for kind, *rest in _CAUSES if isinstance(failure, kind))
             if isinstance(failure, TimeoutError):
                 what += f"（timeout={self._timeout:g} 秒）"
@@ -138,7 +134,7 @@ class Transport:
 def _endpoint(base_url: str) -> tuple[str, bool]:
     """Where to post to, and whether that is this machine. The error shows no URL: it may hold a password."""
     try:
-        parts = urllib.parse.urlsplit(base_url)
+        parts = urlsplit(base_url)
         valid = bool(parts.hostname) and parts.scheme in ("http", "https") and parts.port != 0
     except (ValueError, TypeError, AttributeError):
         valid = False
@@ -161,7 +157,7 @@ def _left(deadline: float) -> float:
 
 def _retry_after(value: str) -> float:
     """Seconds that a Retry-After header asks for, as number or date; 0 for nonsense."""
-    if re.fullmatch(r"[0-9]+(\.[0-9]+)?", value.strip()):
+    if re.fullmatch(r"[0-9]+(\.[0-9]+)?", value):
         return float(value)
     try:
         return email.utils.parsedate_to_datetime(value).timestamp() - time.time()
@@ -169,47 +165,53 @@ def _retry_after(value: str) -> float:
         return 0
 
 
-class _Dialer(urllib.request.BaseHandler):
-    """Makes connections the way that urllib has chosen, straight or through a proxy."""
+class _Route(urllib.request.BaseHandler):
+    """The end of urllib's way: the request, which by now says whether it goes through a proxy."""
 
-    tls: ssl.SSLContext | None = None  # one for all: building it takes longer than a turn
-
-    def http_open(self, request: urllib.request.Request) -> _Connection:
-        if request.type == "https" and self.tls is None:
-            self.tls = ssl.create_default_context()
-        return _Connection(request, self.tls)
+    def http_open(self, request: urllib.request.Request) -> urllib.request.Request:
+        return request
 
     https_open = http_open
 
 
-class _Connection(http.client.HTTPConnection):
-    """A connection for one kind of POST, whose every wait ends with the deadline of the exchange."""
+class _Connection:
+    """A socket whose every wait ends with the deadline of the exchange that it is in."""
 
-    def __init__(self, request: urllib.request.Request, tls: ssl.SSLContext | None) -> None:
-        self.default_port = 443 if tls else 80
-        super().__init__(request.host)
-        self._tls, self._process = tls, os.getpid()
-        self.deadline, self.answered = 0.0, False
+    def __init__(self, request: urllib.request.Request, tls: ssl.SSLContext | None, deadline: float) -> None:
+        self.deadline, self.answered, self.unread, self._process = deadline, False, b"", os.getpid()
         headers, tunnel = dict(request.header_items()), getattr(request, "_tunnel_host", None)
-        if tunnel:
-            login = headers.pop("Proxy-authorization", None)
-            self.set_tunnel(tunnel, headers={"Proxy-Authorization": login} if login else None)
-        headers["Host"] = urllib.parse.urlsplit(request.full_url).netloc
-        lines = (f"{name}: {value}\r\n" for name, value in headers.items())
-        self._head = (
-            f"POST {request.selector} HTTP/1.1\r\n{''.join(lines)}Content-Length: %d\r\n\r\n".encode()
-        )
+        way, end = urlsplit(f"//{request.host}"), urlsplit(f"//{tunnel or request.host}")
+        port = way.port or (443 if tls and not tunnel else 80)
+        self._socket = socket.create_connection((way.hostname, port), _left(deadline))
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if tunnel:
+                login = {"Proxy-Authorization": headers.pop("Proxy-authorization", "")}
+                self._send(_head(f"CONNECT {end.hostname}:{end.port or 443}", login) + b"\r\n")
+                if _Answer(self).status != 200:
+                    raise OSError(0, "代理拒绝了连接")
+            if tls is not None:
+                self._socket.settimeout(_left(deadline))
+                self._socket = tls.wrap_socket(self._socket, server_hostname=end.hostname)
+        except BaseException:
+            self.close()
+            raise
+        self._head = _head(f"POST {request.selector}", headers)
+
+    def close(self) -> None:
+        self._socket.close()
 
     def __del__(self) -> None:
-        self.close()
+        with contextlib.suppress(AttributeError):  # when it could not be opened
+            self.close()
 
     def is_quiet(self) -> bool:
         """Whether nothing has come since the last answer, not even its end; False in a forked process."""
         try:
-            self.sock.settimeout(0)
-            socket.socket.recv(self.sock, 1, socket.MSG_PEEK)  # SSLSocket's own takes no flags
+            self._socket.settimeout(0)
+            socket.socket.recv(self._socket, 1, socket.MSG_PEEK)  # SSLSocket's own takes no flags
         except BlockingIOError:
-            return self._process == os.getpid()
+            return self._process == os.getpid() and not self.unread
         except OSError:
             pass
         return False
@@ -217,63 +219,68 @@ class _Connection(http.client.HTTPConnection):
     def exchange(self, body: bytearray, deadline: float) -> _Answer:
         self.deadline, self.answered = deadline, False
         try:
-            if self.sock is None:
-                self.connect()
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the answer may say why
-                self.send(self._head % len(body))
-                self.send(body)
-            answer = _Answer(self)
-            answer.begin()
+                self._send(b"%bContent-Length: %d\r\n\r\n" % (self._head, len(body)))
+                self._send(body)
+            return _Answer(self)
         except BaseException:
             self.close()
             raise
-        return answer
 
-    def connect(self) -> None:
-        self.timeout = _left(self.deadline)
-        super().connect()  # and through the proxy
-        if self._tls is not None:
-            self.sock.settimeout(_left(self.deadline))
-            host = getattr(self, "_tunnel_host", None) or self.host
-            self.sock = self._tls.wrap_socket(self.sock, server_hostname=host)
-
-    def send(self, data: Any) -> None:
+    def _send(self, data: bytes | bytearray) -> None:
         sent = 0
         with memoryview(data) as view:  # released at once, or the buffer could not grow after an error
             while sent < len(view):
-                self.sock.settimeout(_left(self.deadline))
-                sent += self.sock.send(view[sent:])
+                self._socket.settimeout(_left(self.deadline))
+                sent += self._socket.send(view[sent:])
+
+    def receive(self, most: int = 65536) -> bytes:
+        """Some bytes, as soon as there are any, and no more than most; b"" at the end."""
+        data = self.unread
+        if not data:
+            self._socket.settimeout(_left(self.deadline))
+            data = self._socket.recv(65536)
+            self.answered = self.answered or bool(data)
+        self.unread = data[most:]
+        return data[:most]
+
+    def line(self) -> bytes:
+        line = b""
+        while b"\n" not in line:
+            data = self.receive()
+            if not data:
+                raise EOFError if self.answered else ConnectionResetError
+            line += data
+            if len(line) > 200_000:
+                raise ValueError
+        line, _, self.unread = line.partition(b"\n")
+        return line.rstrip(b"\r")
 
 
-class _Answer(http.client.HTTPResponse):
-    """An answer whose body comes in pieces; `whole` once its end was reached."""
+def _head(start: str, headers: dict[str, str]) -> bytes:
+    lines = [f"{name}: {value}\r\n" for name, value in headers.items() if value]
+    return f"{start} HTTP/1.1\r\n{''.join(lines)}".encode("ascii")
+
+
+class _Answer:
+    """An answer: its head is read, its body comes in pieces; `whole` once the end was reached."""
 
     def __init__(self, connection: _Connection) -> None:
-        super().__init__(connection.sock, method="POST")
-        self.fp = io.BufferedReader(_Stream(connection, self.fp.detach()))
-        self.connection, self.whole = connection, False
-
-    def begin(self) -> None:
-        """Read the head. http.client's own would give it to an e-mail parser, which costs more than all
-        the rest of a turn."""
-        status = 100
-        while status in (100, 102, 103):  # not yet the answer
-            version, status, _ = self._read_status()  # type: ignore[attr-defined]
-            lines: list[bytes] = []
-            while (line := self.fp.readline(65537)) not in (b"\r\n", b"\n"):
-                lines.append(line)
-                if len(lines) > 100 or not line.endswith(b"\n"):
-                    raise http.client.HTTPException
+        self.connection, self.whole, self.status = connection, False, 100
+        while self.status in (100, 102, 103):  # not yet the answer
+            start = re.fullmatch(rb"HTTP/1\.([01]) +(\d{3})( .*)?", connection.line())
+            if start is None:
+                raise ValueError
+            version, self.status = start[1], int(start[2])
+            lines = list(itertools.islice(iter(connection.line, b""), 100))
         pairs = (line.decode("latin-1").partition(":") for line in lines)
-        headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
-        self.headers = headers  # type: ignore[assignment]
-        self.status, self.version = status, 10 if version == "HTTP/1.0" else 11
-        self.chunked, self.chunk_left = headers.get("transfer-encoding", "").lower() == "chunked", None
-        length = "0" if status in (204, 304) else headers.get("content-length")
-        if (length and not re.fullmatch("[0-9]+", length)) or not version.startswith("HTTP/1."):
-            raise http.client.HTTPException
-        self.length = int(length) if length and not self.chunked else None
-        self.will_close = self._check_close() or (self.length is None and not self.chunked)  # type: ignore[attr-defined]
+        self.headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+        length = "0" if self.status in (204, 304) else self.headers.get("content-length", "")
+        if len(lines) == 100 or not re.fullmatch("[0-9]*", length):
+            raise ValueError
+        self._chunked = self.headers.get("transfer-encoding", "").lower() == "chunked"
+        self._length = int(length) if length else None
+        self.keeps = version == b"1" and "close" not in self.headers.get("connection", "").lower()
 
     def pieces(self, limit: int) -> Iterator[bytes]:
         """The body as it comes: decompressed, in UTF-8, within the limit, its end checked."""
@@ -282,8 +289,8 @@ class _Answer(http.client.HTTPResponse):
         if encoding in ("gzip", "x-gzip", "deflate"):
             pieces = _capped(_inflated(pieces), limit)
         elif encoding not in ("identity", ""):
-            raise ValueError(encoding)
-        charset = re.search(r"charset=[\"']?([\w-]+)", self.headers.get("content-type", ""), re.I)
+            raise ValueError
+        charset = re.search(r"charset=[\"']?([\w-]+)", self.headers.get("content-type", ""), re.IGNORECASE)
         if charset and charset[1].lower() != "utf-8":
             with contextlib.suppress(LookupError):  # an unknown charset: JSON is UTF-8
                 b" ".decode(charset[1], "ignore")
@@ -292,20 +299,40 @@ class _Answer(http.client.HTTPResponse):
         self.whole = True
 
     def _received(self) -> Iterator[bytes]:
-        while piece := self.read1(65536):
+        if not self._chunked:
+            yield from self._next(self._length)
+            return
+        size = 1
+        while size > 0:
+            digits = re.match(rb"[0-9a-fA-F]{1,16}(?=[ ;]|$)", self.connection.line())
+            if digits is None:
+                raise ValueError
+            size = int(digits[0], 16)
+            yield from self._next(size)
+            while self.connection.line():
+                pass  # trailers, behind the last chunk
+
+    def _next(self, length: int | None) -> Iterator[bytes]:
+        """length bytes, or all until the connection closes."""
+        while length != 0 and (piece := self.connection.receive(length or 65536)):
             yield piece
-        if self.length:  # read1 takes a body that stops short for whole
-            raise http.client.IncompleteRead(b"", self.length)
+            length = length and length - len(piece)
+        if length:
+            raise EOFError
+        self.keeps = self.keeps and length is not None
 
 
 def _inflated(pieces: Iterator[bytes]) -> Iterator[bytes]:
     """gzip or zlib undone in small steps, so that a bomb is noticed before it fills the memory."""
     inflater = zlib.decompressobj(47)
-    for piece in pieces:
-        while piece and not inflater.eof:
-            yield inflater.decompress(piece, 65536)
-            piece = inflater.unconsumed_tail
-    yield inflater.flush()
+    try:
+        for piece in pieces:
+            while piece and not inflater.eof:
+                yield inflater.decompress(piece, 65536)
+                piece = inflater.unconsumed_tail
+        yield inflater.flush()
+    except zlib.error:
+        raise ValueError from None
     if not inflater.eof:
         raise EOFError
 
@@ -316,24 +343,3 @@ def _capped(pieces: Iterator[bytes], limit: int) -> Iterator[bytes]:
         if limit < 0:
             raise OverflowError
         yield piece
-
-
-class _Stream(io.RawIOBase):
-    """What the server sends, each read within what is left until the connection's deadline."""
-
-    def __init__(self, connection: _Connection, raw: io.RawIOBase) -> None:
-        self._connection, self._raw = connection, raw
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int | None:
-        connection = self._connection
-        connection.sock.settimeout(_left(connection.deadline))
-        count = self._raw.readinto(buffer)
-        connection.answered = connection.answered or bool(count)
-        return count
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
