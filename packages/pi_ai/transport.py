@@ -1,45 +1,38 @@
 """One POST over HTTP/1.1: a deadline for all of it, a cap on the answer, a connection kept per thread.
 
-urllib finds the way through the environment's proxies. The exchange is done here, since urllib closes its
-connection each time, waits anew for every byte, and has an e-mail parser take half of a turn's CPU time.
-Nothing follows redirects. The name lookup alone can outlast the deadline: nothing can interrupt it.
+urllib finds the environment's proxies. The exchange is done here, since urllib closes its connection each
+time, waits anew for every byte, and has an e-mail parser take half of a turn's CPU time and of a cold
+start; what only some requests need is imported when they do. Nothing follows redirects. The name lookup
+alone can outlast the deadline: it cannot be interrupted.
 """
 
 from __future__ import annotations
 
+import binascii
 import codecs
 import contextlib
-import email.utils
 import itertools
 import os
 import re
 import socket
-import ssl
 import threading
 import time
-import urllib.request
 import zlib
 from collections.abc import Callable, Generator, Iterator
-from typing import Any
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from .errors import MiniPiError, ModelRequestError, ProtocolError
 from .reading import explain, strict_json
+
+if TYPE_CHECKING:
+    import ssl
 
 _LOG = "请查看模型服务器的日志后重试。"
 _KEY, _LATER = "请检查 QWEN_API_KEY。", "请稍后再试，或调大 timeout。"
 _ADVICE = {401: _KEY, 403: _KEY, 404: "请检查 QWEN_BASE_URL 和模型名。", 429: _LATER, 503: _LATER}
 _START = "server 启动了吗？请启动它，或加上 --local-qwen 使用本地模型，或把 QWEN_BASE_URL 指向已有的服务器。"
-_CAUSES: tuple[tuple[type[Exception], str, str], ...] = (
-    (TimeoutError, "超时，没有收完响应", "请检查服务器是否卡住，或调大 timeout。"),
-    (ConnectionRefusedError, "无法连接", _START),
-    (ConnectionError, "没有收到响应，连接就断开了", _LOG),
-    (ssl.SSLCertVerificationError, "的 TLS 证书不可信", "请换用可信的证书，或用 SSL_CERT_FILE 指定它的 CA。"),
-    (OSError, "网络出错", "请检查 QWEN_BASE_URL（主机、端口、http 还是 https）、代理设置和网络。"),
-    (EOFError, "的响应不完整", _LOG),
-    (OverflowError, "的响应太大", "请检查服务器，或调大 max_response_bytes。"),
-    (ValueError, "收到的不是 HTTP 响应，或它的压缩、编码有误", "请检查 QWEN_BASE_URL 的端口，以及代理。"),
-)
+_FAILURES = (OSError, EOFError, OverflowError, ValueError)
 
 
 class Transport:
@@ -57,12 +50,9 @@ class Transport:
         self._headers |= {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key}"
+        self._is_local = is_local
         self._idle = threading.local()  # a connection in use is out of reach: broken off, it is dropped
-        self._tls: ssl.SSLContext | None = None  # one for all, made when needed: it takes longer than a turn
-        self._route = urllib.request.OpenerDirector()
-        proxies = urllib.request.ProxyHandler({} if is_local else None)  # None: those of the environment
-        for handler in (proxies, _Route(), urllib.request.UnknownHandler()):
-            self._route.add_handler(handler)
+        self._tls: ssl.SSLContext | None = None  # one for all: making it takes longer than a turn
 
     def error(
         self, what: str, advice: str, body: object = None, status: int | None = None
@@ -102,14 +92,17 @@ class Transport:
                 return kept.exchange(body, deadline)
             if kept.answered:
                 raise EOFError
-        request = self._route.open(urllib.request.Request(self._url, headers=self._headers))
-        if request.type == "https" and self._tls is None:
-            self._tls = ssl.create_default_context()
-        return _Connection(request, self._tls, deadline).exchange(body, deadline)
+        proxy = None if self._is_local else _proxy(self._url)
+        if self._url.startswith("https:") and self._tls is None:
+            from ssl import create_default_context
+
+            self._tls = create_default_context()
+        fresh = _Connection(urlsplit(self._url), self._headers, proxy, self._tls, deadline)
+        return fresh.exchange(body, deadline)
 
     def _refusal(self, answer: _Answer, pieces: Iterator[bytes]) -> ModelRequestError:
         text = b""
-        with contextlib.suppress(*(kind for kind, _, _ in _CAUSES)):  # the status is known in any case
+        with contextlib.suppress(*_FAILURES):  # the status is known in any case
             while len(text) < 65536 and (piece := next(pieces, None)) is not None:
                 text += piece
         body: object = text.decode("utf-8", "replace")
@@ -124,11 +117,28 @@ class Transport:
         """step(*arguments), with what the standard library raises turned into an error that helps."""
         try:
             return step(*arguments)
-        except tuple(kind for kind, _, _ in _CAUSES) as failure:
-            what, advice = next(rest for kind, *rest in _CAUSES if isinstance(failure, kind))
+        except _FAILURES as failure:
+            what, advice = _cause(failure)
             if isinstance(failure, TimeoutError):
                 what += f"（timeout={self._timeout:g} 秒）"
             raise self.error(what, advice, getattr(failure, "strerror", None)) from None
+
+
+def _cause(failure: Exception) -> tuple[str, str]:
+    """What went wrong, and what to do."""
+    from ssl import SSLCertVerificationError
+
+    causes: tuple[tuple[type[Exception], str, str], ...] = (
+        (TimeoutError, "超时，没有收完响应", "请检查服务器是否卡住，或调大 timeout。"),
+        (ConnectionRefusedError, "无法连接", _START),
+        (ConnectionError, "没有收到响应，连接就断开了", _LOG),
+        (SSLCertVerificationError, "的 TLS 证书不可信", "请换用可信的证书，或用 SSL_CERT_FILE 指定它的 CA。"),
+        (OSError, "网络出错", "请检查 QWEN_BASE_URL（主机、端口、http 还是 https）、代理设置和网络。"),
+        (EOFError, "的响应不完整", _LOG),
+        (OverflowError, "的响应太大", "请检查服务器，或调大 max_response_bytes。"),
+        (Exception, "收到的不是 HTTP 响应，或它的压缩、编码有误", "请检查 QWEN_BASE_URL 的端口，以及代理。"),
+    )
+    return next((what, advice) for kind, what, advice in causes if isinstance(failure, kind))
 
 
 def _endpoint(base_url: str) -> tuple[str, bool]:
@@ -157,46 +167,66 @@ def _left(deadline: float) -> float:
 
 def _retry_after(value: str) -> float:
     """Seconds that a Retry-After header asks for, as number or date; 0 for nonsense."""
-    if re.fullmatch(r"[0-9]+(\.[0-9]+)?", value):
-        return float(value)
+    if re.fullmatch(r"[0-9]*(\.[0-9]+)?", value):
+        return float(value or 0)
+    from email.utils import parsedate_to_datetime
+
     try:
-        return email.utils.parsedate_to_datetime(value).timestamp() - time.time()
+        return parsedate_to_datetime(value).timestamp() - time.time()
     except (ValueError, TypeError, IndexError, OverflowError):
         return 0
 
 
-class _Route(urllib.request.BaseHandler):
-    """The end of urllib's way: the request, which by now says whether it goes through a proxy."""
+def _proxy(url: str) -> SplitResult | None:
+    """The proxy that the environment names for this URL. Raises OSError for one that is no HTTP proxy."""
+    from urllib.request import getproxies, proxy_bypass
 
-    def http_open(self, request: urllib.request.Request) -> urllib.request.Request:
-        return request
+    parts = urlsplit(url)
+    named = None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
+    if not named:
+        return None
+    proxy = urlsplit(named if "://" in named else f"http://{named}")
+    if proxy.scheme not in ("http", "https") or not proxy.hostname:
+        raise OSError(0, "代理只能是 HTTP 代理")
+    return proxy
 
-    https_open = http_open
+
+def _login(proxy: SplitResult) -> dict[str, str]:
+    if proxy.username is None:
+        return {}
+    pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+    return {"Proxy-Authorization": f"Basic {binascii.b2a_base64(pair.encode(), newline=False).decode()}"}
 
 
 class _Connection:
     """A socket whose every wait ends with the deadline of the exchange that it is in."""
 
-    def __init__(self, request: urllib.request.Request, tls: ssl.SSLContext | None, deadline: float) -> None:
+    def __init__(
+        self,
+        url: SplitResult,
+        headers: dict[str, str],
+        proxy: SplitResult | None,
+        tls: ssl.SSLContext | None,
+        deadline: float,
+    ) -> None:
         self.deadline, self.answered, self.unread, self._process = deadline, False, b"", os.getpid()
-        headers, tunnel = dict(request.header_items()), getattr(request, "_tunnel_host", None)
-        way, end = urlsplit(f"//{request.host}"), urlsplit(f"//{tunnel or request.host}")
-        port = way.port or (443 if tls and not tunnel else 80)
+        way, login = proxy or url, _login(proxy) if proxy else {}
+        port = way.port or (443 if tls and not proxy else 80)
         self._socket = socket.create_connection((way.hostname, port), _left(deadline))
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if tunnel:
-                login = {"Proxy-Authorization": headers.pop("Proxy-authorization", "")}
-                self._send(_head(f"CONNECT {end.hostname}:{end.port or 443}", login) + b"\r\n")
+            if proxy and tls:
+                self._send(_head(f"CONNECT {url.netloc}{'' if url.port else ':443'}", login) + b"\r\n")
                 if _Answer(self).status != 200:
                     raise OSError(0, "代理拒绝了连接")
-            if tls is not None:
+            if tls:
                 self._socket.settimeout(_left(deadline))
-                self._socket = tls.wrap_socket(self._socket, server_hostname=end.hostname)
+                self._socket = tls.wrap_socket(self._socket, server_hostname=url.hostname)
         except BaseException:
             self.close()
             raise
-        self._head = _head(f"POST {request.selector}", headers)
+        target = url.geturl() if proxy and not tls else url.path
+        self._head = _head(f"POST {target}", headers if tls else headers | login)
 
     def close(self) -> None:
         self._socket.close()
@@ -258,7 +288,7 @@ class _Connection:
 
 
 def _head(start: str, headers: dict[str, str]) -> bytes:
-    lines = [f"{name}: {value}\r\n" for name, value in headers.items() if value]
+    lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
     return f"{start} HTTP/1.1\r\n{''.join(lines)}".encode("ascii")
 
 
