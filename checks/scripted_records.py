@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import io
 import json
+import shlex
 from collections.abc import Callable
 from functools import partial
 from unittest import mock
@@ -76,17 +77,17 @@ def chat_record(*script: JsonObject, questions: tuple[str, ...] = (), name: str 
     """The record of a chat: by default two questions, the second answered from what was read for the first."""
     questions = questions or (common.QUESTION, "平均每单多少元？")
     script = script or (list_turn(), read_turn(), answer_turn(), answer_turn("平均每单 75 元。", 4))
-    config = AgentLoopConfig(LOCAL_MODEL, connection.INSTRUCTIONS)
-    outcome: JsonObject = {}
+    config = AgentLoopConfig(LOCAL_MODEL, connection.INSTRUCTIONS, stream=True)
+    runs = []
     with ScriptedModel(*script) as model, ProjectFiles(common.SAMPLE_PROJECT, 32 * 1024) as files:
         recorder = Recorder(model)
         chat = Conversation(recorder, create_project_tools(files), config)
-        with contextlib.redirect_stderr(io.StringIO()):
-            for question in questions:
-                outcome = outcome_of(partial(chat.ask, question))
-    return as_json(
-        recorder.document(f"python3 -m packages.qianchat chat --record evidence/{name}.json", outcome)
-    )
+        runs = [{"question": each, **outcome_of(partial(chat.ask, each))} for each in questions]
+    failed = [run["status"] for run in runs if run["status"] != "answered"]
+    outcome = {"status": (failed or ["answered"])[0], "text": runs[-1].get("text"), "runs": runs}
+    command = f"python3 -m packages.qianchat chat --project sample_project --record evidence/{name}.json"
+    asked = " ".join(map(shlex.quote, questions))
+    return as_json(recorder.document(f"printf '%s\\n' {asked} | {command}", outcome))
 
 
 def outcome_of(run: Callable[[], str]) -> JsonObject:

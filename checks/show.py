@@ -18,7 +18,7 @@ from pathlib import Path
 
 from checks import harness
 from checks.harness import JsonObject, call, message, response, table
-from checks.scripted_records import ANSWER, PATH, answer_turn, chat_record, step_record, usage
+from checks.scripted_records import ANSWER, PATH, answer_turn, chat_record, list_turn, step_record, usage
 from examples import show
 from packages.qianchat.record import VERSION
 
@@ -157,9 +157,9 @@ FIGURE_2 = (
     "800 token（缓存 48%）",
     "Loop ─▶ Qwen  带上结果 B（历史共 5 项）",
     "Qwen ╌▶ Loop  文本，不再调用工具",
-    "Loop ─▶ 用户  回答",
+    "Loop ─▶ 用户  已回答",
     ANSWER,
-    "已回答",
+    "输出 20 token",
 )
 TWO_CALLS = turn_of([user("问")], call("f", {}, "c1"), call("g", {}, "c2"))
 TWO_OUTPUTS = [*TWO_CALLS["response"]["output"]]
@@ -201,7 +201,7 @@ OBJECT_CALL = call("f", {}, "c") | {"arguments": {"n": 1}}
             ("2 次工具调用，其中 1 次没有结果", "调用 B（没有执行，或没有留下结果）", "任务尚未完成"),
             ("执行调用 B", "追加调用 B"),
         ),
-        ("step_1_has_no_tools", step_record("step01_model_call-daily"), ("不提供工具", "回答", "请提供"), ("调用 A",)),
+        ("step_1_has_no_tools", step_record("step01_model_call-daily"), ("不提供工具", "已回答", "请提供"), ("调用 A",)),
         ("step_2_stops_before_the_call", step_record("step02_tool_request-daily"), ("调用 A：list_files",), ("执行调用",)),
         (
             "step_5_tells_when_the_tools_change",
@@ -212,31 +212,49 @@ OBJECT_CALL = call("f", {}, "c") | {"arguments": {"n": 1}}
         (
             "a_failed_run_ends_with_its_error",
             step_record("max-turns-2"),
-            ("结果 B", "── 失败", "Loop ─▶ 用户  失败", "达到最大轮数 2"),
-            ("用户  回答",),
+            ("结果    失败", "结果 B", "Loop ─▶ 用户  失败", "达到最大轮数 2"),
+            ("已回答",),
         ),
         (
             "a_chat_shows_each_question_and_answer",
             chat_record(),
-            ("提问", "reports", "回答", ANSWER, "提问", "平均每单多少元？", "带上用户问题（历史共 7 项）", "回答", "75"),
+            ("提问", "reports", "已回答", ANSWER, "提问", "平均每单多少元？", "带上用户问题（历史共 7 项）", "已回答", "75"),
+            (),
+        ),
+        (
+            "a_chat_tells_of_a_question_that_failed_and_of_the_next",
+            chat_record(list_turn(), response(message("")), answer_turn("好", 3), questions=("甲？", "乙？")),
+            ("结果    失败", "甲？", "结果 A", "第 2 轮", "失败", "没有返回文本", "乙？", "已回答", "好"),
+            (),
+        ),
+        (
+            "a_chat_of_unknown_runs_goes_by_its_texts",
+            record_of(
+                turn_of([user("甲？")], message("子")),
+                turn_of([message("子"), user("乙？")], error="断开"),
+                turn_of([user("丙？")], message("丑")),
+                outcome={"status": "answered", "text": "丑"},
+            ),
+            ("甲？", "已回答", "子", "乙？", "断开", "失败", "丙？", "已回答", "丑"),
             (),
         ),
         (
             "a_turn_without_a_response_shows_its_error",
             record_of(turn_of([user("问")], error="连接断开"), outcome={"status": "failed", "error": "没有答案"}),
-            ("Qwen ─✕ Loop  没有响应", "连接断开", "没有用量", "失败", "没有答案"),
+            ("Qwen ─✕ Loop  没有响应", "连接断开", "失败", "没有答案", "没有用量"),
             (),
         ),
         (
             "an_interrupted_run_says_so",
             record_of(turn_of([user("问")], message("写到一")), outcome={"status": "interrupted"}),
-            ("结果    被中断", "文本", "写到一", "── 被中断"),
-            ("回答",),
+            ("结果    被中断", "文本", "写到一", "Loop ─▶ 用户  被中断"),
+            ("已回答",),
         ),
         (
             "a_replaced_history_is_told_and_its_calls_keep_their_letters",
             record_of(
                 SAME_ID,
+                turn_of([*SAME_ID["response"]["output"], result("一", "c")], message("好")),
                 turn_of([user("新"), call("f", {"n": 1}, "c"), result("一", "c")], message("好"), history_replaced=True),
             ),
             ("调用 A：f", "执行调用 A", "一", "带上换过的历史（历史共 3 项）", "用户", "新"),
@@ -284,7 +302,7 @@ OBJECT_CALL = call("f", {}, "c") | {"arguments": {"n": 1}}
         (
             "a_run_that_never_asked_is_still_a_record",
             record_of(settings={}, outcome={"status": "failed", "error": "没有服务器"}),
-            ("0 次模型请求", "没有用量", "没有服务器"),
+            ("0 次模型请求", "没有用量", "没有发出请求", "失败", "没有服务器"),
             (),
         ),
         (

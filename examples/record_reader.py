@@ -47,14 +47,27 @@ class Part:
         return {"user": "用户", "text": "文本", "reasoning": "推理"}.get(self.kind, "其他条目")
 
 
+@dataclass(frozen=True)
+class Ending:
+    """status: one of STATUS, or whatever else the record says; text: the answer, or why there is none."""
+
+    status: str
+    text: str
+
+    @property
+    def title(self) -> str:
+        """The status in words."""
+        return STATUS.get(self.status, self.status)
+
+
 @dataclass
 class Turn:
     """One model request.
 
     raw: the turn as recorded; history: how many items the request carried; question: the user's, if it
     brought one; results: outputs of earlier turns' calls that it newly brought; background: its other new
-    items, such as those of a conversation taken up again; said: what came back; answer: what of it the user
-    got, when this turn ended a question; changes: settings that differ from those of the request before.
+    items, such as those of a conversation taken up again; said: what came back; ending: when this turn ended
+    a question, how, and what the user got; changes: settings that differ from those of the request before.
     """
 
     number: int
@@ -64,7 +77,7 @@ class Turn:
     results: list[Call] = field(default_factory=list)
     background: list[Part] = field(default_factory=list)
     said: list[Part] = field(default_factory=list)
-    answer: str | None = None
+    ending: Ending | None = None
     changes: JsonObject = field(default_factory=dict)
 
     @property
@@ -133,15 +146,9 @@ class Record:
     left: list[Part]
 
     @property
-    def status(self) -> str:
-        """One of STATUS, or whatever else the record says."""
-        return str(self.document["outcome"].get("status"))
-
-    @property
-    def ending(self) -> str:
-        """The last answer, or why there is none."""
-        outcome = self.document["outcome"]
-        return str(outcome.get("text") or outcome.get("error") or STATUS.get(self.status, self.status))
+    def ending(self) -> Ending:
+        """How the whole run ended."""
+        return _ending(self.document["outcome"], "")
 
     @property
     def questions(self) -> list[str]:
@@ -242,12 +249,31 @@ def _record(name: str, document: JsonObject) -> Record:
         turn.said = [_part(item, ledger.called) for item in output]
         turns.append(turn)
     left = _sent(document["added_after_last_request"], output, ledger)
-    for turn, following in zip_longest(turns, turns[1:]):
-        text = "\n\n".join(part.text for part in turn.said if part.kind == "text")
-        asked_on = following is not None and following.question is not None
-        if not turn.calls and text and (asked_on or document["outcome"].get("text") == text):
-            turn.answer = text
+    _end_questions(turns, document["outcome"])
     return Record(name, document, turns, left)
+
+
+def _end_questions(turns: Sequence[Turn], outcome: JsonObject) -> None:
+    """Find the turns that ended a question: the last one, and those before another question.
+
+    The record of a chat tells of each question under `runs`; a single run has only its outcome.
+    """
+    runs = iter(map(_dict, _list(outcome.get("runs"))))
+    run = outcome
+    for turn, following in zip_longest(turns, turns[1:]):
+        if turn.question is not None and "runs" in outcome:
+            run = next((each for each in runs if each.get("question") == turn.question), {})
+        if following is None or following.question is not None:
+            told = run if "runs" in outcome or following is None else {}
+            text = "\n\n".join(part.text for part in turn.said if part.kind == "text")
+            turn.ending = _ending(told, "" if turn.calls else text)
+
+
+def _ending(outcome: JsonObject, text: str) -> Ending:
+    """How a run ended, by its outcome, else by whether there was a text."""
+    status = str(outcome.get("status", "answered" if text else "failed"))
+    said = outcome.get("text") or outcome.get("error") or (text if status == "answered" else "")
+    return Ending(status, str(said) or STATUS.get(status, status))
 
 
 class _Ledger:

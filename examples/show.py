@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
-from examples.record_reader import NO_RESULT, STATUS, Call, Record, Turn, read_record
+from examples.record_reader import NO_RESULT, Call, Record, Turn, read_record
 from packages.pi_ai import MiniPiError
 from packages.qianchat.arguments import Parser
 from packages.qianchat.terminal import one_line, printable, short_error, soft_streams
@@ -43,20 +43,21 @@ def main(arguments: list[str] | None = None) -> int:
 def text(record: Record) -> Iterator[str]:
     """The lines of a record, none of them wider than WIDTH."""
     yield from _labelled("记录", record.name)
-    yield from _labelled("结果", STATUS.get(record.status, record.status))
+    yield from _labelled("结果", record.ending.title)
     for name, value in record.facts:
         yield from _labelled(name, value)
     for turn in record.turns:
         yield ""
         yield _rule(f"第 {turn.number} 轮")
         yield from _turn(turn)
-    yield ""
-    yield _rule(STATUS.get(record.status, record.status))
-    for part in record.left:
-        if part.kind != "output":
-            yield from _message("", f"history 又加入{part.title}，没有再发给模型", part.text)
-    if not (record.turns and record.turns[-1].answer):
-        yield from _message("Loop ─▶ 用户", STATUS.get(record.status, record.status), record.ending)
+    left = [part for part in record.left if part.kind != "output"]
+    if left:
+        yield from ("", _rule("最后一次请求之后"))
+    for part in left:
+        yield from _message("", f"history 又加入{part.title}，没有再发给模型", part.text)
+    if not record.turns:
+        yield from ("", _rule("没有发出请求"))
+        yield from _message("Loop ─▶ 用户", record.ending.title, record.ending.text)
 
 
 def _turn(turn: Turn) -> Iterator[str]:
@@ -71,7 +72,7 @@ def _turn(turn: Turn) -> Iterator[str]:
     if turn.error is not None:
         yield from _message("Qwen ─✕ Loop", "没有响应", turn.error)
     for part in turn.said:
-        if turn.answer and part.kind == "text":
+        if turn.ending and turn.ending.text == part.text:
             yield from _message("Qwen ╌▶ Loop", "文本，不再调用工具")
         else:
             yield from _message("Qwen ╌▶ Loop", part.title, part.text)
@@ -81,8 +82,8 @@ def _turn(turn: Turn) -> Iterator[str]:
         yield from _execution(call)
     if turn.appended_line:
         yield from _message("history", turn.appended_line)
-    if turn.answer is not None:
-        yield from _message("Loop ─▶ 用户", "回答", turn.answer)
+    if turn.ending:
+        yield from _message("Loop ─▶ 用户", turn.ending.title, turn.ending.text)
     yield f"   {turn.cost_line}"
 
 

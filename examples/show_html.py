@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from examples.record_reader import NO_RESULT, STATUS, Call, Part, Record, Turn
+from examples.record_reader import NO_RESULT, Call, Ending, Part, Record, Turn
 from packages.qianchat.terminal import printable
 
 # Nothing in a record may run or fetch anything, even if a mistake of ours let its markup through.
@@ -43,7 +43,7 @@ def page(record: Record) -> str:
         Html(f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'),
         Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
         Html('<meta name="color-scheme" content="light dark">'),
-        tag("title", f"{record.name} · {STATUS.get(record.status, record.status)}"),
+        tag("title", f"{record.name} · {record.ending.title}"),
         tag("style", Html(Path(__file__).with_name("show.css").read_text(encoding="utf-8"))),
     )
     lanes = [("user", "用户"), ("loop", "Agent Loop"), ("model", record.model_lane), ("tool", "工具")]
@@ -58,7 +58,7 @@ def page(record: Record) -> str:
                 aria_hidden="true",
             ),
             *(_turn(turn, record) for turn in record.turns),
-            _ending(record),
+            _left(record),
         ),
         tag("footer", _settings(record)),
     )
@@ -66,7 +66,7 @@ def page(record: Record) -> str:
 
 
 def _headline(record: Record, title: str) -> Html:
-    status = tag("span", STATUS.get(record.status, record.status), class_=f"status {_tone(record)}")
+    status = tag("span", record.ending.title, class_=f"status {_tone(record.ending)}")
     return _join(tag("p", status, f" {record.name}", class_="name"), tag("h1", title))
 
 
@@ -75,8 +75,8 @@ def _facts(record: Record) -> Html:
     return tag("dl", *rows, class_="facts")
 
 
-def _tone(record: Record) -> str:
-    return {"answered": "good", "failed": "bad"}.get(record.status, "open")
+def _tone(ending: Ending) -> str:
+    return {"answered": "good", "failed": "bad"}.get(ending.status, "open")
 
 
 def _turn(turn: Turn, record: Record) -> Html:
@@ -93,8 +93,8 @@ def _turn(turn: Turn, record: Record) -> Html:
     steps += [_execution(call) for call in turn.calls]
     if turn.appended_line:
         steps.append(tag("li", tag("p", f"history {turn.appended_line}"), class_="note"))
-    if turn.answer is not None:
-        steps.append(_message("user back good", "Agent Loop", "用户", "回答", _prose(turn.answer)))
+    if turn.ending:
+        steps.append(_delivered(turn.ending))
     name = f"turn-{turn.number}"
     heading = tag("h2", f"第 {turn.number} 轮", id=name)
     return tag(
@@ -112,7 +112,7 @@ def _said(part: Part, turn: Turn, model: str) -> Html:
         title = _join(_chip("调用", part.call), " ", tag("code", part.call.name))
         body = _join(tag("pre", part.text), _call_id(part.call))
         return _message(f"model back {_hue(part.call)}", model, "Agent Loop", title, body)
-    if turn.answer and part.kind == "text":
+    if turn.ending and turn.ending.text == part.text:
         return _message("model back", model, "Agent Loop", "文本，不再调用工具")
     return _message(
         "model back",
@@ -147,21 +147,23 @@ def _message(classes: str, sender: str, receiver: str, title: object, *body: obj
     return tag("li", tag("p", way, " ", title, class_="title"), arrow, content, class_=f"message {classes}")
 
 
-def _ending(record: Record) -> Html:
-    """How the run ended, where that is not the last turn's answer."""
-    status = STATUS.get(record.status, record.status)
+def _delivered(ending: Ending) -> Html:
+    """What the user gets."""
+    return _message(f"user back {_tone(ending)}", "Agent Loop", "用户", ending.title, _prose(ending.text))
+
+
+def _left(record: Record) -> Html:
+    """What there is after the last turn, if anything."""
     steps = [
         tag("li", tag("p", f"history 又加入{part.title}，没有再发给模型"), class_="note")
         for part in record.left
         if part.kind != "output"
     ]
-    if not (record.turns and record.turns[-1].answer):
-        steps.append(
-            _message(f"user back {_tone(record)}", "Agent Loop", "用户", status, _prose(record.ending))
-        )
+    if not record.turns:
+        steps.append(_delivered(record.ending))
     if not steps:
         return Html()
-    heading = tag("h2", f"结束：{status}", id="end")
+    heading = tag("h2", "最后一次请求之后" if record.turns else "没有发出请求", id="end")
     return tag(
         "section", tag("div", heading, class_="bar"), tag("ol", *steps, class_="flow"), aria_labelledby="end"
     )
