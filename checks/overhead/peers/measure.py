@@ -8,7 +8,6 @@ import json
 import resource
 import sys
 import time
-import urllib.request
 from collections.abc import Callable
 
 INSTRUCTIONS = "You answer from files. Call read to get a file."
@@ -29,10 +28,12 @@ def tool_result(path: str, size: int) -> str:
 
 def main(run: Callable[[str, int, int], object]) -> None:
     url, turns, size, mode = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     if mode == "cold":
         run(url, turns, size)
         return
+    import urllib.request  # not above: a cold start is to pay for no import that its client does without
+
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     opener.open(f"{url}/reset/3", b"").read()
     run(url, 3, size)
     opener.open(f"{url}/reset/{turns}", b"").read()
