@@ -227,6 +227,7 @@ class Saving(Files):
         document = json.loads(self.path.read_bytes())
         self.assertEqual(document, {"version": 1, "history": self.conversation.history})
         self.assertIn("多少？", self.path.read_text("utf-8"), "legible to a person")
+        self.assertGreater(self.path.read_bytes().count(b"\n"), 10)
 
     def test_neither_key_nor_address_is_in_it(self) -> None:
         with ScriptedServer(answers("1")[0]) as server:
@@ -262,6 +263,7 @@ class Saving(Files):
             real[0](descriptor)
 
         def replace(source: Path, target: Any) -> Path:
+            self.assertEqual(source.parent, self.folder, "a rename is one step only within a file system")
             order.append("replace")
             return real[1](source, target)
 
@@ -281,6 +283,8 @@ class Saving(Files):
         root = Path(__file__).resolve().parent.parent
         done = subprocess.run([sys.executable, "-c", script, str(self.path)], cwd=root, check=False)
         self.assertEqual((done.returncode, self.path.read_text()), (9, "old"))
+        [left] = [each.name for each in self.folder.iterdir() if each != self.path]
+        self.assertTrue(left.startswith(".mini_pi."), "hidden, and it says whose it is")
 
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
@@ -426,6 +430,7 @@ class LoadingWhatIsBroken(Files):
         said = str(caught.exception)
         self.assertIn(f"对话文件 {self.path} 不能用，没有改动它：", said)
         self.assertIn(reason, said)
+        self.assertNotIn("。。", said)
         self.assertTrue(said.endswith("请检查路径，或换一个文件。"))
         self.assertEqual(self.path.read_bytes(), data)
         self.assertEqual(stat.S_IMODE(self.path.stat().st_mode), 0o640)

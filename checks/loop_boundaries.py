@@ -6,6 +6,7 @@ No real model is asked: whether one is able is a matter of luck, whether the loo
 from __future__ import annotations
 
 import copy
+import dataclasses
 import inspect
 import itertools
 import json
@@ -745,6 +746,7 @@ class AnswerAfterRepeat(Case):
         ("tool_that_is_a_function", {"tools": [print]}, "只能放 AgentTool"),
         ("tool_without_a_name", {"tools": [tool("", str)]}, "name 是非空字符串"),
         ("tool_with_a_name_that_is_none", {"tools": [AgentTool(None, "", {}, str)]}, "name 是"),  # type: ignore[arg-type]
+        ("tool_with_a_name_that_is_a_number", {"tools": [AgentTool(5, "", {}, str)]}, "name 是"),  # type: ignore[arg-type]
         ("tool_with_null_description", {"tools": [AgentTool("a", None, {}, str)]}, "description 是"),  # type: ignore[arg-type]
         ("tool_with_null_parameters", {"tools": [AgentTool("a", "", None, str)]}, "parameters 是"),  # type: ignore[arg-type]
     ]
@@ -777,6 +779,11 @@ class SettingsTaken(Case):
         with ScriptedModel(THIRD) as model:
             self.assertEqual(run_agent(model, [], AgentLoopConfig("m", ""), "q"), ANSWER)
         self.assertEqual(model.requests[0]["tools"], [])
+
+    def test_neither_settings_nor_events_can_be_changed_in_a_run(self) -> None:
+        for value in (AgentLoopConfig("m", "i"), AgentEvent("turn_end", 1)):
+            with self.assertRaises(dataclasses.FrozenInstanceError):
+                value.turn = 2  # type: ignore[union-attr, misc]
 
     def test_the_defaults_are_the_article_s(self) -> None:
         config = AgentLoopConfig("m", "i")

@@ -53,6 +53,7 @@ def of(kind: Any, **more: Any) -> JsonObject:
         ("empty_array", of("array", items={"type": "string"}), {"x": []}),
         ("enum", of("string", enum=["a", "b"]), {"x": "b"}),
         ("enum_with_null", of(["string", "null"], enum=["a", None]), {"x": None}),
+        ("items_of_what_is_no_array", {"properties": {"x": {"items": {"type": "integer"}}}}, {"x": "ab"}),
         ("object", of("object", required=["y"]), {"x": {"y": 1}}),
         ("mapping_that_is_no_dict", PATH, MappingProxyType({"path": "."})),
     ]
@@ -103,6 +104,8 @@ class ArgumentsThatReachTheHandler(unittest.TestCase):
             {"x": True},
             ["必须是其中之一：[1]"],
         ),
+        ("wrong_type_for_an_enum", of("string", enum=["a"]), {"x": 1}, ["参数 x 必须是 string"]),
+        ("mapping_that_is_no_dict", {"required": ["x"]}, MappingProxyType({}), ["缺少参数 x"]),
         ("too_short", of("string", minLength=3), {"x": "ab"}, ["参数 x 不能少于 3 个字符"]),
         (
             "each_item_of_an_array",

@@ -15,12 +15,13 @@ from ..pi_ai import AgentRunError
 # What may stand around a call. The text is the model's and must not make a pattern run for ever, so
 # whatever repeats, here and below, is bounded or possessive.
 _AROUND = (
-    r"(?:```[\w+-]{0,20}|[\s,;`}\]]"  # fences, white space, a bracket too many
-    r"|<[|｜][^<>]{0,40}[|｜]>|</s>"  # <|python_tag|>
+    r"(?:```[\w+-]{0,20}"  # ```json
+    r"|\[/?(?:END_)?(?:TOOL_[A-Z]{1,20}|ARGS)\]"  # [TOOL_CALLS]
+    r"|[\s,;`\[\]}]"  # white space, commas, the brackets of a list, a brace too many
+    r"|<[^<>]{0,40}[|｜]>|</s>"  # <|python_tag|>
     r"|</?[^<>\s=\"'/]{0,30}(?:tool|function|call|invoke)[^<>\s=\"']{0,30}>"  # <tool_call>, </tools>
-    r"|\[/?(?:END_)?(?:TOOL_[A-Z]{1,20}|ARGS)\]|\[(?=\s{0,9}[a-z_])"  # [TOOL_CALLS], [f(…)]
-    r"|(?:action|tool|function|call|arguments)(?:[ _](?:calls?|input))?\s{0,9}[:：]"  # Action:
-    r"|(?:调用工具|工具调用|工具|动作|参数)\s{0,9}[:：]"
+    r"|(?:action|tool|function|call|arguments)(?:[ _](?:calls?|input))?[:：]"  # Action:
+    r"|(?:工具|工具调用|调用工具|动作|参数)[:：]"
     r"|(?:assistant|commentary|json)(?=[\s<{])|to=)*+"  # gpt-oss
 )
 _SKIP = re.compile(_AROUND, re.I)
@@ -32,15 +33,15 @@ _TAGGED = re.compile(
 )
 # f(path="…"), f<arg_key>…, and f before a JSON object; functions.f:0 is the same f
 _NAMED = re.compile(
-    r"(?:functions?(?:[.\s]|<[^<>]{1,40}>)\s*+)?([\w.-]++)(?::\d{1,9})?\s*+"
-    r"(?:\((?:[\"')]|\w{1,40}\s{0,9}=)[^()\n]*+\)?|(?:<arg_key>.*?(?:</arg_value>|\Z)\s*+)++|(?=</tool_call>)"
+    r"(?:functions?(?:\.|<[^<>]{1,40}>))?([\w.-]++)(?::\d{1,9})?\s*+"
+    r"(?:\((?:[\"')]|\w{1,40}=)[^()\n]*+\)?|(?:<arg_key>.*?(?:</arg_value>|\Z)\s*+)++|(?=</tool_call>)"
     rf"|{_AROUND}(?={{))",
     re.I | re.S,
 )
 # JSON that is cut off, or not quite JSON
 _BROKEN = re.compile(
-    r"[\s\[]*+\{\s*+[\"'](?:name|function|tool)[\"']\s*+:\s*+(?:\{\s*+[\"']name[\"']\s*+:\s*+)?"
-    r"[\"']([\w.-]++)[\"'](?=[\s},]*+\Z|\s*+,\s*+[\"'](?:arguments|parameters|args|input)\b)"
+    r"\{\s*+[\"'](?:name|function|tool)[\"']\s*+:\s*+(?:\{\s*+[\"']name[\"']\s*+:\s*+)?[\"']([\w.-]++)[\"']"
+    r"(?=[\s},]*+\Z|\s*+,\s*+[\"'](?:arguments|parameters|args|input)\b)"
 )
 _JSON = json.JSONDecoder(strict=False)
 _CALLEE = ("name", "function", "tool", "tool_name", "action", "function_call", "tool_call", "tool_calls")

@@ -81,7 +81,6 @@ class Conversation:
                 file.flush()
                 os.fsync(descriptor)
             Path(temporary).replace(path)
-            temporary = None
         except (OSError, ValueError) as error:
             raise MiniPiError(f"无法保存对话到 {path}：{_why(error)}。请换一个可写的路径。") from None
         finally:
