@@ -28,6 +28,7 @@ from checks.evidence_rules import (
     computed,
     each_request_continues_the_one_before,
     figures,
+    it_answered_in_words,
     it_answered_with_every_figure_of_the_file,
     it_answered_with_nothing_made_up,
     it_asked_nothing_of_tools,
@@ -231,6 +232,7 @@ BROKEN: list[tuple[str, str, Rule, tuple[tuple[str, Any], ...]]] = [
     ("a_choice_in_step_1", STEP1, it_asked_nothing_of_tools, (("settings.tool_choice", "auto"),)),
     ("a_call_in_step_1", STEP1, it_asked_nothing_of_tools, (
         ("turns.0.response.output", lambda output: [*output, OTHER_CALL]),)),
+    ("a_step_1_of_two_turns", STEP1, it_asked_nothing_of_tools, (("turns", lambda turns: turns * 2),)),
     ("a_failed_step_1", STEP1, it_asked_nothing_of_tools, (("outcome.status", "failed"),)),
     ("no_call_in_step_2", STEP2, it_stopped_at_its_call, (("turns.0.response.output", []),)),
     ("an_output_in_step_2", STEP2, it_stopped_at_its_call, (("added_after_last_request", [OTHER_OUTPUT]),)),
@@ -262,6 +264,9 @@ BROKEN: list[tuple[str, str, Rule, tuple[tuple[str, Any], ...]]] = [
     ("an_answer_without_the_date", STEP4, it_answered_with_every_figure_of_the_file, answered(ANSWER.replace("6日", "5日"))),
     ("an_answer_without_the_revenue", STEP4, it_answered_with_every_figure_of_the_file, answered(ANSWER.replace("9,600", "960"))),
     ("an_empty_answer", STEP4, it_answered_with_every_figure_of_the_file, answered("")),
+    ("an_answer_in_english", STEP4, it_answered_in_words, answered("2026-09-06: 128 orders, 9600 yuan.")),
+    ("a_copy_of_the_file", STEP4, it_answered_in_words, answered(
+        "内容：" + (common.SAMPLE_PROJECT / PATH).read_text(encoding="utf-8"))),
     ("a_made_up_figure", STEP4, it_answered_with_nothing_made_up, answered(ANSWER + "同比增长 12%。")),
     ("a_computed_figure_in_a_step", STEP4, it_answered_with_nothing_made_up, answered(ANSWER + "每单 75 元。")),
     ("a_made_up_date", STEP4, it_answered_with_nothing_made_up, answered(ANSWER + "前一天是 2026-09-05。")),
@@ -290,7 +295,7 @@ BROKEN: list[tuple[str, str, Rule, tuple[tuple[str, Any], ...]]] = [
     ("a_limit_before_the_second_tool", TURNS, it_failed_at_the_turn_limit_after_both_tools, (
         ("added_after_last_request.1", GONE),)),
     ("a_limit_of_one", TURNS, it_failed_at_the_turn_limit_after_both_tools, (("turns.1", GONE),)),
-    ("a_chat_of_two_questions", DIALOGUE, three_questions_were_answered, (("turns.4", GONE),)),
+    ("a_chat_of_two_questions", DIALOGUE, three_questions_were_answered, (("turns.4", GONE), ("outcome.runs.2", GONE))),
     ("a_chat_with_a_failed_question", DIALOGUE, three_questions_were_answered, (("outcome.runs.1.status", "failed"),)),
     ("a_failed_chat", DIALOGUE, three_questions_were_answered, (("outcome.status", "failed"),)),
     ("a_chat_that_did_not_stream", DIALOGUE, a_long_answer_began_within_a_third_of_its_time, tuple(
@@ -379,6 +384,10 @@ class PrivateThings(unittest.TestCase):
     def test_the_key_of_the_environment_is_looked_for(self) -> None:
         with unittest.mock.patch.dict(os.environ, {"QWEN_API" + "_KEY": "geheim"}):
             self.assertTrue(list(nothing_private_is_in("…geheim…")))
+
+    def test_the_name_of_this_machine_is_looked_for(self) -> None:
+        with unittest.mock.patch("socket.gethostname", lambda: "build-farm-7"):
+            self.assertTrue(list(nothing_private_is_in("on build-farm-7")))
 
 
 class TheRules(unittest.TestCase):

@@ -291,6 +291,15 @@ def it_answered_with_nothing_made_up(run: Run) -> Complaints:
         known |= figures(answer)
 
 
+def it_answered_in_words(run: Run) -> Complaints:
+    """The question was Chinese, and a copy of a tool's output is no answer."""
+    for answer in run.answers:
+        if not re.search(r"[\u4e00-\u9fff]", answer):
+            yield f"not a word of Chinese in {answer!r}"
+        if any(text.strip() in answer for text in run.read.values()):
+            yield "the answer repeats the file as it is"
+
+
 def it_was_answered(run: Run) -> Complaints:
     yield from it_ended(run, "answered")
 
@@ -347,6 +356,7 @@ SOURCED: tuple[Rule, ...] = (
     the_file_read_came_from_the_listing,
     it_answered_with_every_figure_of_the_file,
     it_answered_with_nothing_made_up,
+    it_answered_in_words,
 )
 REQUIRED: dict[str, tuple[Rule, ...]] = {
     "step01_model_call-daily": (it_asked_nothing_of_tools, it_answered_with_nothing_made_up),
