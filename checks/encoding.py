@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import unittest
 from typing import Any
@@ -28,6 +29,13 @@ def output(text: str) -> JsonObject:
 
 def start() -> JsonObject:
     return {"model": "m", "tools": [{"name": "f"}], "input": [user("问"), call("f", {"a": 1}), output("b")]}
+
+
+class Interrupted(list[int]):
+    """A list during whose growth Ctrl-C comes."""
+
+    def append(self, _: int) -> None:
+        raise KeyboardInterrupt
 
 
 def change(payload: JsonObject, how: Any) -> JsonObject:
@@ -146,22 +154,22 @@ class TheBuffer(unittest.TestCase):
         encoder = PayloadEncoder()
         encoder.encode(start())
         grown = change(start(), lambda p: p["input"].append(output("c")))
-        with (
-            mock.patch.object(payload, "_copy", side_effect=KeyboardInterrupt),
-            self.assertRaises(KeyboardInterrupt),
-        ):
+        encoder._ends = Interrupted(encoder._ends)
+        with self.assertRaises(KeyboardInterrupt):
             encoder.encode(grown)
         self.assertEqual(json.loads(encoder.encode(grown)), grown)
 
     def test_an_error_that_is_kept_does_not_lock_the_buffer(self) -> None:
-        kept = []
-        client = ResponsesClient("http://127.0.0.1:9", timeout=2)
-        for turn in range(3):
-            try:
-                client.create({"input": [user("问")] * (turn + 1)})
-            except MiniPiError as error:
-                kept.append(error)
-        self.assertEqual([type(error).__name__ for error in kept], ["ModelRequestError"] * 3)
+        kept: list[BaseException | None] = []
+        with socket.create_server(("127.0.0.1", 0)) as listener:  # takes what is sent, and reads nothing
+            client = ResponsesClient(f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=0.2)
+            for turn in range(3):
+                try:
+                    client.create({"input": [user("x" * 8_000_000), *[user("问")] * turn]})
+                except MiniPiError as error:
+                    kept += [error, error.__context__]
+        self.assertEqual([type(error).__name__ for error in kept[::2]], ["ModelRequestError"] * 3)
+        self.assertTrue(all(isinstance(error, TimeoutError) for error in kept[1::2]))
 
     def test_threads_that_share_a_client_do_not_share_a_buffer(self) -> None:
         seen: dict[int, list[Any]] = {}

@@ -70,6 +70,7 @@ class ArgumentsThatAreAccepted(unittest.TestCase):
         ("plain_text", "path=a", "JSON 对象"),
         ("text_before_it", 'Sure: {"a": 1}', "JSON 对象"),
         ("text_after_it", '{"a": 1}\n\nNow I will search.', "Extra data"),
+        ("a_letter_after_it", '{"a": 1} t', "Extra data"),
         ("two_objects", '{"a": 1}{"a": 2}', "Extra data"),
         ("a_fence_around_it", '```json\n{"a": 1}\n```', "JSON 对象"),
         ("single_quotes", "{'a': 1}", "JSON 对象"),
