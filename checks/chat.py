@@ -84,9 +84,8 @@ class ChatCase(unittest.TestCase):
 
     def environment(self, server: ScriptedServer | None, **changes: str) -> dict[str, str]:
         url = server.url if server else "http://127.0.0.1:9"
-        kept = {
-            name: value for name, value in os.environ.items() if not name.startswith(("QWEN_", "NO_COLOR"))
-        }
+        ours = ("QWEN_", "NO_COLOR", "PYTHON")  # PYTHONUNBUFFERED would hide a flush that is missing
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         return {**kept, "QWEN_BASE_URL": url, "TERM": "dumb", "PYTHONPATH": str(ROOT), **changes}
 
     def command(self, *flags: str) -> list[str]:
@@ -523,6 +522,15 @@ class StreamedTextInPieces(unittest.TestCase):
             "/save FILE",
             1,
         ),
+        ("save_under_an_endless_name", "/save " + "x" * 5000, (), "", "无法保存对话到 xxx", 1),
+        (
+            "save_under_a_name_that_steers_the_terminal",
+            "/save /nowhere/\x1b[2J\n",
+            (),
+            "",
+            "无法保存对话到 /nowhere/\\u001b[2J",
+            1,
+        ),
         ("forget_with_nothing_asked", "/forget\n/usage\n", (), "0 次模型请求", "还没有可以撤回的问题", 1),
         ("quit_ends_the_input", "/quit\n问\n", (), "/quit\n", "", 0),
         (
@@ -723,6 +731,17 @@ class AsAProcess(ChatCase):
             assert process.stderr
             self.assertEqual(process.stderr.read(), "")
             process.stdin = process.stdout = None
+
+    def test_whoever_read_stdout_may_leave_before_the_last_words(self) -> None:
+        process = self.start(None)
+        assert process.stdin and process.stdout and process.stderr
+        process.stdin.write("/help\n")
+        process.stdin.flush()
+        self.assertEqual(process.stdout.readline(), "问题> /help\n")
+        process.stdout.close()
+        process.stdin.close()
+        self.assertEqual((process.wait(DEADLINE), process.stderr.read()), (1, ""))
+        process.stdin = process.stdout = None
 
     def test_a_full_disk_under_stdout_is_told(self) -> None:
         if not Path("/dev/full").exists():
