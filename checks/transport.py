@@ -481,8 +481,8 @@ class KeptConnections(unittest.TestCase):
 
     def test_bytes_that_nobody_asked_for_are_never_taken_for_an_answer(self) -> None:
         stray = head("Content-Length: 2") + b"{}"
-        for parts in ((0.05, stray), (stray,)):
-            with ScriptedServer(Raw(head(LENGTH) + BODY, *parts, keep=True), OK) as server:
+        for parts in ((head(LENGTH) + BODY, 0.05, stray), (head(LENGTH) + BODY + stray,)):
+            with ScriptedServer(Raw(*parts, keep=True), OK) as server:
                 asker = client(server)
                 asker.create(ASK)
                 time.sleep(0.2)

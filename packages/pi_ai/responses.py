@@ -80,7 +80,7 @@ class ResponsesClient:
     def _streamed(self, pieces: Iterator[bytes], on_text: Callable[[str], None]) -> JsonObject:
         """The final object of an event stream; plain JSON instead of the stream is accepted."""
         start = b""
-        while not start.lstrip(_BLANK) and (piece := next(pieces, None)) is not None:
+        while not start.strip(_BLANK) and len(start) < 65536 and (piece := next(pieces, None)) is not None:
             start += piece
         pieces = itertools.chain([start], pieces)
         if start.lstrip(_BLANK).startswith(b"{"):
