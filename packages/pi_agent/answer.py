@@ -12,8 +12,8 @@ from collections.abc import Collection, Sequence
 
 from ..pi_ai import AgentRunError
 
-# What may stand around a call. The text is the model's and must not make a pattern run for ever, so
-# whatever repeats, here and below, is bounded or possessive.
+# What may stand around a call. The text is the model's, and must not make a pattern run for ever: what
+# could match in two ways is possessive (*+), its parts are bounded.
 _AROUND = (
     r"(?:```[\w+-]{0,20}"  # ```json
     r"|\[/?(?:END_)?(?:TOOL_[A-Z]{1,20}|ARGS)\]"  # [TOOL_CALLS]
@@ -33,15 +33,15 @@ _TAGGED = re.compile(
 )
 # f(path="…"), f<arg_key>…, and f before a JSON object; functions.f:0 is the same f
 _NAMED = re.compile(
-    r"(?:functions?(?:\.|<[^<>]{1,40}>))?([\w.-]++)(?::\d{1,9})?\s*+"
-    r"(?:\((?:[\"')]|\w{1,40}=)[^()\n]*+\)?|(?:<arg_key>.*?(?:</arg_value>|\Z)\s*+)++|(?=</tool_call>)"
+    r"(?:functions?(?:\.|<[^<>]{1,40}>))?([\w.-]+)(?::\d{1,9})?\s*+"
+    r"(?:\((?:[\"')]|\w{1,40}=)[^()\n]*\)?|(?:<arg_key>.*?(?:</arg_value>|\Z)\s*)+|(?=</tool_call>)"
     rf"|{_AROUND}(?={{))",
     re.I | re.S,
 )
 # JSON that is cut off, or not quite JSON
 _BROKEN = re.compile(
-    r"\{\s*+[\"'](?:name|function|tool)[\"']\s*+:\s*+(?:\{\s*+[\"']name[\"']\s*+:\s*+)?[\"']([\w.-]++)[\"']"
-    r"(?=[\s},]*+\Z|\s*+,\s*+[\"'](?:arguments|parameters|args|input)\b)"
+    r"\{\s*[\"'](?:name|function|tool)[\"']\s*:\s*(?:\{\s*[\"']name[\"']\s*:\s*)?[\"']([\w.-]+)[\"']"
+    r"(?=[\s},]*\Z|\s*,\s*[\"'](?:arguments|parameters|args|input))"
 )
 _JSON = json.JSONDecoder(strict=False)
 _CALLEE = ("name", "function", "tool", "tool_name", "action", "function_call", "tool_call", "tool_calls")
@@ -85,8 +85,7 @@ def written_call(text: str, tool_names: Collection[str]) -> str | None:
 
 
 def _skip(text: str, position: int) -> int:
-    around = _SKIP.match(text, position)
-    return around.end() if around else position
+    return _SKIP.match(text, position).end()  # type: ignore[union-attr]  # it matches nothing as well
 
 
 def _calls_at(text: str, position: int) -> tuple[list[str | None], int]:
