@@ -219,7 +219,9 @@ class InATerminal(ChatCase):
             screen.interrupt()
             self.assertNotIn("来源", screen.expect("已停止"))
             screen.enter("再算一次")
-            self.assertIn("75 元。\n", screen.expect("来源：这一问没有读取文件"))
+            shown = screen.expect("来源：这一问没有读取文件")
+            self.assertIn("75 元。\n", shown)
+            self.assertNotIn("不一致", shown)  # with the text that was stopped
             screen.enter(f"/save {saved}")
             screen.expect(f"已保存到 {saved}。")
             self.assertEqual(screen.leave(), 0)
@@ -465,6 +467,7 @@ class StreamedTextInPieces(unittest.TestCase):
             "",
             0,
         ),
+        ("files_of_a_folder_after_some_blanks", "/files   reports\n", (), "reports/daily.json\n", "", 0),
         ("files_of_no_such_folder", "/files nope\n", (), "", "路径不存在：nope。目录 . 中有：reports/", 1),
         (
             "usage",
@@ -543,6 +546,14 @@ class StreamedTextInPieces(unittest.TestCase):
         ),
         ("a_slash_of_a_chinese_keyboard", "／files\n", (), "reports/\n", "", 0),
         ("blank_lines_are_no_questions", "\n  \n问\r\n\n", (says("答。"),), "问题> 问\n答。\n", "", 0),
+        (
+            "a_question_cannot_steer_the_terminal",
+            "问\x1b[2J\n",
+            (says("答。"),),
+            "问题> 问\\u001b[2J\n答",
+            "",
+            0,
+        ),
         ("a_last_line_without_an_end", "问", (says("答。"),), "答。\n", "", 0),
         ("no_input_at_all", "", (), "", "", 0),
         (
@@ -619,6 +630,24 @@ class PipedIn(ChatCase):
         self.assertIn("请写出要保存到的文件", self.err)
         self.assertEqual(saved.read_bytes(), before)
 
+    def test_save_without_a_name_takes_the_last_one(self) -> None:
+        saved = self.folder / "talk.json"
+        self.piped(f"/save {saved}\n一\n/save\n", says("1"))
+        self.assertEqual(len(json.loads(saved.read_bytes())["history"]), 2)
+
+    def test_a_key_does_not_get_into_the_record(self) -> None:
+        record = self.folder / "record.json"
+        key = "sk-0123456789"
+        self.piped(f"是 {key} 吗\n", says("是。"), flags=("--record", str(record)), QWEN_API_KEY=key)
+        self.assertEqual(self.requests[0].headers["authorization"], f"Bearer {key}")
+        self.assertIn("是。", record.read_text("utf-8"))
+        self.assertNotIn(key, record.read_text("utf-8"))
+
+    def test_a_file_name_cannot_steer_the_terminal(self) -> None:
+        (self.project / "零\u200b宽.txt").touch()
+        self.piped("/files\n")
+        self.assertIn("零\\u200b宽.txt\n", self.out)
+
     def test_a_home_directory_is_understood_in_save(self) -> None:
         self.piped("/save ~/talk 1.json\n", HOME=str(self.folder))
         self.assertTrue((self.folder / "talk 1.json").exists(), self.err)
@@ -690,7 +719,7 @@ class AsAProcess(ChatCase):
         with ScriptedServer(says("共 128 单。"), stops_halfway("平均每单的营收是")) as server:
             process = self.start(server, "--record", str(record))
             assert process.stdin and process.stdout
-            process.stdin.write("日报\n/save x'y/z\n平均 'x'\n再问\n")
+            process.stdin.write("日报\n/forget\n/reset\n/save x'y/z\n平均 'x'\n再问\n")
             process.stdin.flush()
             while "平均每单" not in (
                 shown := os.read(process.stdout.fileno(), 65536).decode("utf-8", "ignore")
@@ -707,10 +736,10 @@ class AsAProcess(ChatCase):
         ]
         self.assertEqual(document["outcome"], {"status": "interrupted", "text": None, "runs": runs})
         again = shlex.split(document["command"])
-        self.assertEqual(again[:4], ["printf", "%s\\n", "日报", "平均 'x'"])
-        self.assertEqual(again[4:8], ["|", "python3", "-m", "packages.qianchat"])
+        self.assertEqual(again[:6], ["printf", "%s\\n", "日报", "/forget", "/reset", "平均 'x'"])
+        self.assertEqual(again[6:10], ["|", "python3", "-m", "packages.qianchat"])
         self.assertNotIn(str(self.folder), document["command"])
-        self.assertEqual([len(turn["new_items"]) for turn in document["turns"]], [1, 2])
+        self.assertEqual([len(turn["new_items"]) for turn in document["turns"]], [1, 1])
 
     def test_whoever_read_stdout_may_leave(self) -> None:
         gone = threading.Event()
