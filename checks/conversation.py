@@ -401,6 +401,11 @@ OUTPUT = {"type": "function_call_output", "call_id": "call_1", "output": "seen"}
         ("history_an_object", '{"version": 1, "history": {}}', "没有 history"),
         ("history_of_strings", saved("q"), "没有 history"),
         ("call_without_an_output", saved(user("q"), call("look", {})), "没有配对：call_1"),
+        (
+            "call_answered_by_another_kind",
+            saved(call("look"), {**OUTPUT, "type": "odd_output"}),
+            "没有配对：call_1",
+        ),
         ("output_without_a_call", saved(user("q"), OUTPUT), "没有配对：call_1"),
         ("output_before_its_call", saved(OUTPUT, call("look", {})), "没有配对：call_1、call_1"),
         ("two_outputs_for_a_call", saved(call("look", {}), OUTPUT, OUTPUT), "没有配对：call_1"),

@@ -768,12 +768,21 @@ class SettingsRefusedBeforeAnyRequest(unittest.TestCase):
 
 class SettingsTaken(Case):
     def test_every_problem_is_told_at_once(self) -> None:
+        self.tools *= 2
+        wrong = {
+            "max_turns": 0,
+            "required_tool_names": ("search", "write"),
+            "request_options": {"store": 1, "input": 2},
+        }
         with self.assertRaises(MiniPiError) as caught:
-            self.run_loop(
-                ScriptedModel(), max_turns=0, required_tool_names=("search",), request_options={"store": 1}
-            )
-        for word in ("max_turns", "search", "store"):
-            self.assertIn(word, str(caught.exception))
+            self.run_loop(ScriptedModel(), **wrong)
+        for words in (
+            "重名：list_files、read_file。",
+            "max_turns",
+            "未注册：search、write。",
+            "字段：input、store。",
+        ):
+            self.assertIn(words, str(caught.exception))
 
     def test_empty_instructions_and_no_tools(self) -> None:
         with ScriptedModel(THIRD) as model:
