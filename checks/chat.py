@@ -270,13 +270,13 @@ class InATerminal(ChatCase):
             self.assertEqual(screen.end(), 130)
 
     def test_the_thinking_line_goes_away_with_the_first_text_and_a_thought_is_not_shown(self) -> None:
-        deltas = (0.5, "<think>先", 0.5, "想", "</think>\n\n共 128 单，", "营收")
+        deltas = (1.1, "<think>先", 0.5, "想", "</think>\n\n共 128 单，", "营收")
         reply = says("<think>\n先想想\n</think>\n\n共 128 单，营收 9600 元。", *deltas)
         with ScriptedServer(reply) as server:
             screen = self.terminal(server)
             screen.enter("看看日报")
             screen.expect("模型思考中…… 0 秒")
-            screen.expect("\r\x1b[K\r模型思考中")  # still, while it thinks aloud
+            screen.expect("\r\x1b[K\r模型思考中…… 1 秒")  # still, while it thinks aloud
             self.assertNotIn("想想", screen.expect("\r\x1b[K共 128 单，"))
             self.assertEqual(screen.expect("来源")[:11], "营收 9600 元。\n")
 
@@ -525,6 +525,7 @@ class StreamedTextInPieces(unittest.TestCase):
             "/save FILE",
             1,
         ),
+        ("save_with_an_unknown_user", "/save ~nobody-here/x\n", (), "", "无法保存对话到 ~nobody-here/x", 1),
         ("save_under_an_endless_name", "/save " + "x" * 5000, (), "", "无法保存对话到 xxx", 1),
         (
             "save_under_a_name_that_steers_the_terminal",
@@ -793,7 +794,14 @@ class AsAProcess(ChatCase):
         process = self.start(None, "--help")
         out, _ = process.communicate("", timeout=DEADLINE)
         self.assertEqual(process.returncode, 0)
-        for word in ("--project DIR", "默认当前目录", "--resume FILE", "--local-qwen", "--record FILE"):
+        for word in (
+            "用法：",
+            "--project DIR",
+            "默认当前目录",
+            "--resume FILE",
+            "--local-qwen",
+            "--record FILE",
+        ):
             self.assertIn(word, out)
 
     def test_without_project_it_is_the_current_folder(self) -> None:

@@ -9,13 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..pi_ai.errors import MiniPiError
+from .arguments import Parser
 from .chat import add_chat
 from .local_qwen import DEFAULT_CONTEXT, DEFAULT_PORT, exit_error, start_server
 
 
 def main(argv: list[str] | None = None) -> int:
     """Exit status: 0 ended as asked, 1 failed, 2 wrong usage, 130 interrupted before it was ready."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=f"python3 -m {__package__}", description="本机的 Qwen：起动模型服务，或就一个项目的文件对话。"
     )
     commands = parser.add_subparsers(title="命令", required=True, metavar="命令")

@@ -6,6 +6,7 @@ import argparse
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -194,7 +195,8 @@ class Chat:
                 raise MiniPiError(f"没有命令 {name[:50]}。/help 列出所有命令；问题不能以 / 开头。")
 
     def _save(self, name: str) -> None:
-        path = Path(name).expanduser() if name else self._saved
+        # Unlike Path's own, this one raises nothing for an unknown user.
+        path = Path(os.path.expanduser(name)) if name else self._saved  # noqa: PTH111
         if path is None or "\0" in name:
             raise MiniPiError("请写出要保存到的文件：/save FILE")
         self._conversation.save(path)
@@ -209,16 +211,12 @@ class Chat:
 def usage_line(conversation: Conversation) -> str:
     """What the conversation's requests came to, in tokens, as far as the server reported it."""
     turns = conversation.usage
-    reported = [turn for turn in turns if turn]
-    details = [turn.get("input_tokens_details") for turn in reported]
-    cached, read, written = (
-        _sum(*where)
-        for where in ((details, "cached_tokens"), (reported, "input_tokens"), (reported, "output_tokens"))
-    )
+    read, written = _sum(turns, "input_tokens"), _sum(turns, "output_tokens")
+    cached = _sum([turn and turn.get("input_tokens_details") for turn in turns], "cached_tokens")
     return f"{len(turns)} 次模型请求：读入 {read} token（其中 {cached} 来自缓存），写出 {written} token。"
 
 
-def _sum(usages: list[Any], key: str) -> int:
-    """Whatever else than numbers a server may report counts as 0."""
+def _sum(usages: Sequence[Any], key: str) -> int:
+    """What a server does not report, or not as a number, counts as 0."""
     values = [usage.get(key) for usage in usages if isinstance(usage, dict)]
     return sum(value for value in values if isinstance(value, int))
