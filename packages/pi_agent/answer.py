@@ -73,14 +73,12 @@ def written_call(text: str, tool_names: Collection[str]) -> str | None:
     A call is JSON, a tagged name, or a name with its arguments, closed or not. Fences, special tokens
     and labels around it are nothing of substance; any other word is.
     """
-    first: str | None = None
-    position = _skip(text, 0)
-    while position < len(text):
+    first, position = None, 0
+    while (position := _skip(text, position)) < len(text):
         names, position = _calls_at(text, position)
         if not names or not all(name in tool_names for name in names):
             return None
         first = first or names[0]
-        position = _skip(text, position)
     return first
 
 

@@ -46,7 +46,7 @@ class AgentLoopConfig:
 
 def check_settings(tools: Sequence[AgentTool], config: AgentLoopConfig) -> dict[str, AgentTool]:
     """Return the tools by name. Raises MiniPiError that lists every setting to be put right."""
-    if not all(isinstance(tool, AgentTool) and _can_be_declared(tool) for tool in tools):
+    if not all(isinstance(tool, AgentTool) and _is_declared(tool) for tool in tools):
         raise MiniPiError(
             "tools 里只能放 AgentTool：name 是非空字符串，description 是字符串，parameters 是 dict。请检查它们。"
         )
@@ -55,9 +55,9 @@ def check_settings(tools: Sequence[AgentTool], config: AgentLoopConfig) -> dict[
     return {tool.name: tool for tool in tools}
 
 
-def _can_be_declared(tool: AgentTool) -> bool:
-    texts = isinstance(tool.name, str) and isinstance(tool.description, str)
-    return texts and bool(tool.name) and isinstance(tool.parameters, dict)
+def _is_declared(tool: AgentTool) -> bool:
+    kinds = (tool.name, str), (tool.description, str), (tool.parameters, dict)
+    return all(isinstance(value, kind) for value, kind in kinds) and tool.name != ""
 
 
 def _problems(names: Sequence[str], config: AgentLoopConfig) -> Iterator[str]:

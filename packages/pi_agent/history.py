@@ -9,10 +9,12 @@ from ..pi_ai import JsonObject, ProtocolError, parse_function_calls
 
 
 def user_item(question: str) -> JsonObject:
+    """A question, as one input_text part: not every server reads a plain string."""
     return {"role": "user", "content": [{"type": "input_text", "text": question}]}
 
 
 def output_item(call_id: str, output: str) -> JsonObject:
+    """What a call came to, paired with it by call_id alone (article, part 4)."""
     return {"type": "function_call_output", "call_id": call_id, "output": output}
 
 
