@@ -17,6 +17,7 @@ from typing import Any
 from packages.pi_agent import AgentEvent, AgentLoopConfig, AgentTool, ToolResult, run_agent
 from packages.pi_ai import (
     AgentRunError,
+    ContextFullError,
     CutOffCallError,
     FunctionCall,
     MiniPiError,
@@ -552,6 +553,13 @@ class Rule7ErrorsCarryWhatHappened(Case):
                 self.assertEqual(str(error), f"第 2 轮：{text}")
                 self.assertEqual(error.usage, [FIRST["usage"], None])
         self.assertEqual(ModelRequestError("x", 503).status, 503)
+
+    def test_a_full_context_says_how_long_the_history_is(self) -> None:
+        error = self.fails(ContextFullError, ScriptedModel(FIRST, ContextFullError("上下文超出。请开始新的对话。", 400)))
+        self.assertEqual(str(error), "第 2 轮：上下文超出。请开始新的对话。历史现有 3 项，上一轮读入了 10 个 token。")
+        self.setUp()
+        error = self.fails(ContextFullError, ScriptedModel(ContextFullError("上下文超出。请开始新的对话。", 400)))
+        self.assertEqual(str(error), "第 1 轮：上下文超出。请开始新的对话。历史现有 1 项。")
 
     def test_the_history_of_an_error_does_not_change_afterwards(self) -> None:
         history: list[JsonObject] = []

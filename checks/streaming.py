@@ -9,7 +9,7 @@ import unittest
 from typing import Any
 
 from packages.pi_agent import AgentEvent, AgentLoopConfig, AgentTool, Conversation
-from packages.pi_ai import MiniPiError, ModelRequestError, ProtocolError, ResponsesClient
+from packages.pi_ai import ContextFullError, MiniPiError, ModelRequestError, ProtocolError, ResponsesClient
 from packages.pi_ai.reading import events
 
 from . import harness
@@ -157,7 +157,7 @@ SHELL = event(
         ("reports_an_error", event("error", code="c", message="GPU gone"), ModelRequestError, "GPU gone"),
         ("reports_an_error_without_words", event("error"), ModelRequestError, "请"),
         ("reports_an_error_object", b'data: {"error": {"code": 500, "message": "GPU gone"}}\n\n', ModelRequestError, "GPU gone"),
-        ("is_full", b'data: {"error": {"type": "exceed_context_size_error"}}\n\n', ModelRequestError, "上下文超出"),
+        ("is_full", b'data: {"error": {"type": "exceed_context_size_error"}}\n\n', ContextFullError, "上下文超出"),
         ("completes_a_failure", completed(status="failed", error={"message": "GPU gone"}), ModelRequestError, "GPU gone"),
         ("is_html", b"<html>hello</html>", ModelRequestError, "结束"),
         ("has_an_event_that_is_no_json", b"data: {\n\n", ModelRequestError, "JSON"),

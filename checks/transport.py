@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from packages.pi_ai import MiniPiError, ModelRequestError, ProtocolError, ResponsesClient
+from packages.pi_ai import ContextFullError, MiniPiError, ModelRequestError, ProtocolError, ResponsesClient
 
 from . import harness
 from .harness import JsonObject, message, response
@@ -303,7 +303,8 @@ class Refusals(unittest.TestCase):
 
     def row(self, status: int, body: Any, words: str) -> None:
         with ScriptedServer(Reply(status, {}, body)) as server:
-            error = failure(self, lambda: client(server, api_key=KEY).create(ASK))
+            kind = ContextFullError if words.startswith("上下文超出") else ModelRequestError
+            error = failure(self, lambda: client(server, api_key=KEY).create(ASK), kind)
         assert isinstance(error, ModelRequestError)
         self.assertEqual(error.status, status)
         self.assertIn(f"POST {server.url}/v1/responses 返回 HTTP {status}", str(error))

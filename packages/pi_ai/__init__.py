@@ -1,6 +1,14 @@
 """The model boundary: HTTP and the Responses protocol. Knows no tool and no loop."""
 
-from .errors import AgentRunError, CutOffCallError, MiniPiError, ModelRequestError, ProtocolError, ToolError
+from .errors import (
+    AgentRunError,
+    ContextFullError,
+    CutOffCallError,
+    MiniPiError,
+    ModelRequestError,
+    ProtocolError,
+    ToolError,
+)
 from .reading import JsonObject, strict_json
 from .responses import (
     FunctionCall,
@@ -13,6 +21,7 @@ from .responses import (
 
 __all__ = [
     "AgentRunError",
+    "ContextFullError",
     "CutOffCallError",
     "FunctionCall",
     "JsonObject",

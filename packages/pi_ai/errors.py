@@ -2,6 +2,7 @@
 
     MiniPiError                 catching this one is enough
     ├── ModelRequestError       the server: not reached, too slow, or it refused (.status)
+    │   └── ContextFullError    the history no longer fits the model's context window
     ├── ProtocolError           the server: it answered, but not in the Responses protocol
     ├── AgentRunError           the model: a whole run without an answer worth returning
     │   └── CutOffCallError     its tool call stops half-way; a ProtocolError as well
@@ -41,6 +42,19 @@ class ModelRequestError(MiniPiError):
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
         self.status = status
+
+
+class ContextFullError(ModelRequestError):
+    """The server refused the request for its length. Nothing is trimmed: what to forget is the user's choice."""
+
+    def during_turn(
+        self, turn: int, history: list[dict[str, Any]], usage: list[dict[str, Any] | None]
+    ) -> None:
+        """Also say how long the history is."""
+        read = [each.get("input_tokens") for each in usage if each]
+        tokens = f"，上一轮读入了 {read[-1]} 个 token" if read else ""
+        self.args = (f"{self}历史现有 {len(history)} 项{tokens}。",)
+        super().during_turn(turn, history, usage)
 
 
 class ProtocolError(MiniPiError):

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from .errors import ProtocolError
+from .errors import ContextFullError, ModelRequestError, ProtocolError
 
 JsonObject = dict[str, Any]
 MAX_NESTING = 100
@@ -89,12 +89,15 @@ def _lines(pieces: Iterable[bytes]) -> Iterator[str]:
             line, bom = bytearray(following), ""
 
 
-def explain(body: object, otherwise: str, secret: str | None = None) -> str:
-    """What the server said, without secret, and what to do: about the context window if that is full."""
+def refusal(
+    what: str, body: object, otherwise: str, status: int | None = None, secret: str | None = None
+) -> ModelRequestError:
+    """The error for what the server said (body), without secret, and what to do; a full context has its own."""
     said = _said(body).replace(secret or "\0", "***")[:500] or "服务器没有说明原因"
     if _CONTEXT_FULL.search(str(body)[:10_000]):
-        return f"上下文超出模型的窗口（{said}）。请缩短问题或开始新的对话，或加大服务器的上下文（--ctx）。"
-    return f"{said}。{otherwise}"
+        advice = "请缩短问题或开始新的对话，或加大服务器的上下文（--ctx）。"
+        return ContextFullError(f"{what}：上下文超出模型的窗口（{said}）。{advice}", status)
+    return ModelRequestError(f"{what}：{said}。{otherwise}", status)
 
 
 def _said(body: object) -> str:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .errors import CutOffCallError, ModelRequestError, ProtocolError
+from .errors import CutOffCallError, ProtocolError
 from .payload import PayloadEncoder
-from .reading import JsonObject, events, explain, strict_json
+from .reading import JsonObject, events, refusal, strict_json
 
 _CHECK_SERVER = "请检查模型服务器的日志，以及它是否支持 Responses 协议。"
 _CHECK_PARSER = "请检查服务器的 chat template 或 tool parser，或换用工具调用能力更强的模型。"
@@ -123,7 +123,7 @@ def response_output(response: JsonObject) -> list[JsonObject]:
     of objects.
     """
     if (failure := _failure(response)) is not None:
-        raise ModelRequestError(f"服务器报告失败：{explain(failure, _CHECK_SERVER)}")
+        raise refusal("服务器报告失败", failure, _CHECK_SERVER)
     output = response.get("output")
     if not isinstance(output, list) or not all(isinstance(item, dict) for item in output):
         raise ProtocolError(f"响应里的 output 不是对象的列表。{_CHECK_SERVER}")

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from .errors import MiniPiError, ModelRequestError, ProtocolError
-from .reading import explain, strict_json
+from .reading import refusal, strict_json
 
 if TYPE_CHECKING:
     import ssl
@@ -58,8 +58,9 @@ class Transport:
         self, what: str, advice: str, body: object = None, status: int | None = None
     ) -> ModelRequestError:
         """An error that says what was asked of whom, what the server said (body), and what to do."""
-        said = f"。{advice}" if body is None else f"：{explain(body, advice, self._key)}"
-        return ModelRequestError(f"{self.request} {what}{said}", status)
+        if body is None:
+            return ModelRequestError(f"{self.request} {what}。{advice}", status)
+        return refusal(f"{self.request} {what}", body, advice, status, self._key)
 
     def post(self, body: bytearray) -> Generator[bytes]:
         """Yield the answer's body in UTF-8 as it comes. Leaving early, by close(), drops the connection."""
@@ -73,7 +74,7 @@ class Transport:
                     if piece is None:
                         return
                     yield piece
-                refusal = self._refusal(answer, pieces)
+                refused = self._refusal(answer, pieces)
             finally:
                 if answer.whole and answer.keeps:
                     self._idle.connection = answer.connection
@@ -81,7 +82,7 @@ class Transport:
                     answer.connection.close()
             wait = max(_retry_after(answer.headers.get("retry-after", "")), min(2**attempt / 2, 8))
             if answer.status not in (429, 503) or wait >= deadline - time.monotonic():
-                raise refusal
+                raise refused
             time.sleep(wait)
 
     def _exchange(self, body: bytearray, deadline: float) -> _Answer:
