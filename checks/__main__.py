@@ -26,6 +26,7 @@ MODULES = (
     "chat",
     "show",
     "evidence",
+    "compatibility_verdicts",
     "architecture",
 )
 

@@ -114,7 +114,9 @@ def replay(server: Server) -> Finding:
     if "23" in text:
         return Finding(WORKS, text[:40])
     seen = text[:40] or f"又一次调用：{[call.name for call in parse_function_calls(answer)]}"
-    return Finding(FAILS, f"回答没有用上工具结果：{seen}", "检查 chat template 怎样渲染工具结果，或换一个模型")
+    return Finding(
+        FAILS, f"回答没有用上工具结果：{seen}", "检查 chat template 怎样渲染工具结果，或换一个模型"
+    )
 
 
 def reasoning_items(server: Server) -> Finding:
@@ -193,7 +195,9 @@ def cached_tokens(server: Server) -> Finding:
         return Finding(UNSEEN, "usage 里没有 cached_tokens")
     share = cached / max(1, usage.get("input_tokens", 0))
     verdict = WORKS if share >= 0.5 else IGNORED
-    return Finding(verdict, f"重复请求时 {share:.0%} 的输入来自缓存", "" if share >= 0.5 else "打开前缀缓存会快很多")
+    return Finding(
+        verdict, f"重复请求时 {share:.0%} 的输入来自缓存", "" if share >= 0.5 else "打开前缀缓存会快很多"
+    )
 
 
 # The first three are what the loop cannot do without.

@@ -555,10 +555,16 @@ class Rule7ErrorsCarryWhatHappened(Case):
         self.assertEqual(ModelRequestError("x", 503).status, 503)
 
     def test_a_full_context_says_how_long_the_history_is(self) -> None:
-        error = self.fails(ContextFullError, ScriptedModel(FIRST, ContextFullError("上下文超出。请开始新的对话。", 400)))
-        self.assertEqual(str(error), "第 2 轮：上下文超出。请开始新的对话。历史现有 3 项，上一轮读入了 10 个 token。")
+        error = self.fails(
+            ContextFullError, ScriptedModel(FIRST, ContextFullError("上下文超出。请开始新的对话。", 400))
+        )
+        self.assertEqual(
+            str(error), "第 2 轮：上下文超出。请开始新的对话。历史现有 3 项，上一轮读入了 10 个 token。"
+        )
         self.setUp()
-        error = self.fails(ContextFullError, ScriptedModel(ContextFullError("上下文超出。请开始新的对话。", 400)))
+        error = self.fails(
+            ContextFullError, ScriptedModel(ContextFullError("上下文超出。请开始新的对话。", 400))
+        )
         self.assertEqual(str(error), "第 1 轮：上下文超出。请开始新的对话。历史现有 1 项。")
 
     def test_the_history_of_an_error_does_not_change_afterwards(self) -> None:

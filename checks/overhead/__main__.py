@@ -188,7 +188,9 @@ def python_for(client: Client) -> str:
     """The interpreter for a client: ours, or that of a peer's own environment, made on first use."""
     if not client.requirement:
         return sys.executable
-    folder = cache_dir() / "peers" / "".join(c if c.isalnum() or c in "-." else "_" for c in client.requirement)
+    folder = (
+        cache_dir() / "peers" / "".join(c if c.isalnum() or c in "-." else "_" for c in client.requirement)
+    )
     python, ready = folder / "bin" / "python", folder / "ready"
     if not ready.exists():
         print(f"installing {client.requirement} into the cache", file=sys.stderr, flush=True)
