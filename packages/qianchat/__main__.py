@@ -1,15 +1,14 @@
-"""`python3 -m packages.qianchat serve`: a real Qwen at http://127.0.0.1:8021 until Ctrl-C."""
+"""`python3 -m packages.qianchat serve | chat`: a real Qwen at http://127.0.0.1:8021, and a chat with it."""
 
 from __future__ import annotations
 
 import argparse
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from ..pi_ai.errors import MiniPiError
-from .arguments import Parser
+from .arguments import Parser, whole_number
 from .chat import add_chat
 from .local_qwen import DEFAULT_CONTEXT, DEFAULT_PORT, exit_error, start_server
 
@@ -32,15 +31,15 @@ def main(argv: list[str] | None = None) -> int:
 
 def add_serve(parser: argparse.ArgumentParser) -> None:
     """The flags of `serve`."""
-    port = _whole_number(1, 65535)
+    port = whole_number(1, 65535)
     parser.add_argument("--port", type=port, default=DEFAULT_PORT, help="端口（默认 %(default)s）")
     parser.add_argument("--gguf", type=Path, metavar="FILE", help="自己的 GGUF 模型文件（默认下载 Qwen2.5）")
     parser.add_argument("--llama-server", type=Path, metavar="FILE", help="现成的 llama-server 程序")
-    context = _whole_number(256, 1 << 20)
+    context = whole_number(256, 1 << 20)
     parser.add_argument(
         "--ctx", type=context, default=DEFAULT_CONTEXT, help="上下文的 token 数（默认 %(default)s）"
     )
-    parser.add_argument("--threads", type=_whole_number(1, 1024), metavar="N", help="CPU 线程数（默认自动）")
+    parser.add_argument("--threads", type=whole_number(1, 1024), metavar="N", help="CPU 线程数（默认自动）")
     parser.set_defaults(run=serve)
 
 
@@ -64,17 +63,6 @@ def serve(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print("已停止。" if ready else "已中断；下载好的部分会保留，重新运行时接着来。", file=sys.stderr)
         return 0 if ready else 130
-
-
-def _whole_number(low: int, high: int) -> Callable[[str], int]:
-    """An argparse type: a whole number from low to high."""
-
-    def parse(text: str) -> int:
-        if not (text.isascii() and text.isdigit() and low <= int(text) <= high):
-            raise argparse.ArgumentTypeError(f"应为 {low} 到 {high} 的整数，收到 {text}")
-        return int(text)
-
-    return parse
 
 
 if __name__ == "__main__":
