@@ -22,7 +22,7 @@ import time
 import unittest
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 from checks import harness
@@ -30,6 +30,7 @@ from checks.harness import JsonObject, call, message, response
 from checks.server import Raw, Reply, Request, Scripted, ScriptedServer
 from packages.qianchat.__main__ import main
 from packages.qianchat.screen import StreamedText
+from packages.qianchat.terminal import thinking
 
 ROOT = Path(__file__).parent.parent
 DAILY = '{"date": "2026-09-06", "orders": 128, "revenue_yuan": 9600}'
@@ -455,6 +456,15 @@ class StreamedTextInPieces(unittest.TestCase):
                     self.assertEqual((pieces, streamed.shown()), (shown, shown))
 
 
+class TheThinkingLine(unittest.TestCase):
+    def test_to_start_it_again_starts_no_second_one(self) -> None:
+        terminal = mock.Mock(wraps=io.StringIO(), isatty=lambda: True)
+        with mock.patch("sys.stderr", terminal), thinking() as line:
+            running = threading.active_count()
+            line.start()
+            self.assertEqual(threading.active_count(), running)
+
+
 @harness.table(
     [
         # name, lines, replies, stdout (a part), stderr (a part, "" is all), exit status
@@ -763,15 +773,19 @@ class AsAProcess(ChatCase):
             process.stdin = process.stdout = None
 
     def test_whoever_read_stdout_may_leave_before_the_last_words(self) -> None:
-        process = self.start(None)
-        assert process.stdin and process.stdout and process.stderr
-        process.stdin.write("/help\n")
-        process.stdin.flush()
-        self.assertEqual(process.stdout.readline(), "问题> /help\n")
-        process.stdout.close()
-        process.stdin.close()
-        self.assertEqual((process.wait(DEADLINE), process.stderr.read()), (1, ""))
-        process.stdin = process.stdout = None
+        to_nowhere = mock.Mock()
+
+        class Left(io.BytesIO):
+            def write(self, data: Any) -> int:
+                if b"/save" in bytes(data) and not to_nowhere.called:  # of /help
+                    raise BrokenPipeError
+                return super().write(data)
+
+        stdin = io.TextIOWrapper(io.BytesIO(b"/help\n"))
+        stdout = io.TextIOWrapper(io.BufferedWriter(cast(io.RawIOBase, Left())))
+        with mock.patch.multiple("sys", stdin=stdin, stdout=stdout), mock.patch("os.dup2", to_nowhere):
+            self.assertEqual(main(self.command()[2:]), 1)
+        self.assertEqual(to_nowhere.call_args.args[1], 1)
 
     def test_a_full_disk_under_stdout_is_told(self) -> None:
         if not Path("/dev/full").exists():
