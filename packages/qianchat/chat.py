@@ -82,19 +82,17 @@ class Chat:
     """A conversation at a prompt. Raises MiniPiError when the environment or the file to resume is no good."""
 
     def __init__(self, files: ProjectFiles, resume: Path | None = None) -> None:
-        client, self._config = connect(stream=True)
-        self._files, self._tools = files, create_project_tools(files)
+        client, config = connect(stream=True)
+        self._files, self._model = files, config.model
         self._recorder, self._screen = Recorder(client), Screen()
+        self._parts = self._recorder, create_project_tools(files), config, self._screen
         self._interactive = sys.stdin.isatty() and sys.stdout.isatty()
-        self._saved = resume  # the file that holds this conversation
         self._entered: list[str] = []
         self._runs: list[JsonObject] = []
+        self._reset()
         if resume:
-            self._conversation = Conversation.load(
-                resume, self._recorder, self._tools, self._config, self._screen
-            )
-        else:
-            self._reset()
+            self._conversation = Conversation.load(resume, *self._parts)
+        self._saved = resume  # the file that holds this conversation
 
     def run(self) -> int:
         """Take line after line until the input ends. Ctrl-C passes through when it comes twice in a row,
@@ -130,7 +128,7 @@ class Chat:
     def _greet(self) -> None:
         with suppress(ImportError):
             import readline  # noqa: F401  # input() then edits lines and recalls them
-        print(f"模型 {printable(self._config.model)}。/help 看命令，Ctrl-D 离开。")
+        print(f"模型 {printable(self._model)}。/help 看命令，Ctrl-D 离开。")
         if self._saved:
             asked = sum(item.get("role") == "user" for item in self._conversation.history)
             print(f"接着 {printable(str(self._saved))}，其中已有 {asked} 问。")
@@ -204,7 +202,7 @@ class Chat:
         print(f"已保存到 {printable(str(path))}。")
 
     def _reset(self) -> None:
-        self._conversation = Conversation(self._recorder, self._tools, self._config, self._screen)
+        self._conversation = Conversation(*self._parts)
         self._saved = None  # a new conversation is not to replace the one in that file
 
 
