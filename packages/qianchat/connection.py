@@ -22,10 +22,9 @@ TIMEOUT_SECONDS = 120.0
 
 # Tuned on the real local Qwen: every wording that was tried, and what it gave, is in checks/model_tasks.md.
 INSTRUCTIONS = """\
-你是项目文件问答助手。每次只做一步：
-1. 还不知道有哪些文件时，调用 list_files 列出用户提到的目录；没有提到目录就列出 .。
-2. 知道文件路径后，调用 read_file 读取它。路径必须来自 list_files 的结果，不要自己编造文件名。
-3. 读到文件内容后，直接用文字回答用户的问题，数据必须来自文件。"""
+回答要以项目文件的内容为准，文件名不能猜：
+- 问题里写明了完整的文件路径，就直接用 read_file 读取它。
+- 否则先用 list_files 列出问题提到的目录（没有提到就列出 .），再读取列出的文件；以 / 结尾的是目录，要再列出它。"""
 
 
 def base_url() -> str:
