@@ -487,7 +487,7 @@ LONG = 'def run_agent():\n    """Planted."""\n' + "    x = 1\n" * 61
         ),
         ("a_word", nothing_happens_at_import, AI, "print('hello')", "hello"),
         ("a_bug", nothing_happens_at_import, AI, "1 / 0", "ZeroDivisionError"),
-        ("a_long_package", budgets, AI, "#\n" * 900, "agreed"),
+        ("a_long_package", budgets, AI, "#\n" * 1000, "agreed"),
         ("growth_without_a_reason", budgets, CODING, "#\n" * 360, "no reason"),
         ("a_long_loop", loop_fits_a_page, "packages/pi_agent/loop.py", LONG, "61 lines"),
         ("a_lost_loop", loop_fits_a_page, "packages/pi_agent/loop.py", DOC, "gone"),

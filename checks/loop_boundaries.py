@@ -424,6 +424,13 @@ CALL_AS_TEXT = '{"name": "read_file", "arguments": {"path": "a"}}'
         ("empty_response", response(), {}, "既没有返回文本，也没有调用工具"),
         ("empty_text", response(message("")), {}, "既没有返回文本"),
         ("blank_text", response(message(" \n\t")), {}, "既没有返回文本"),
+        (
+            "the_tags_of_a_call_and_no_call",
+            response(message("<tool_call>\n</tool_call>\n")),
+            {},
+            "既没有返回文本",
+        ),
+        ("the_first_tag_of_a_call", response(message("<tool_call>")), {}, "既没有返回文本"),
         ("reasoning_alone", response({"type": "reasoning", "summary": []}), {}, "既没有返回文本"),
         ("refusal", response(REFUSAL), {}, "拒绝回答：不能回答"),
         ("refusal_beside_text", response(message("部分"), REFUSAL), {}, "拒绝回答"),
@@ -566,6 +573,12 @@ class Rule7ErrorsCarryWhatHappened(Case):
             ContextFullError, ScriptedModel(ContextFullError("上下文超出。请开始新的对话。", 400))
         )
         self.assertEqual(str(error), "第 1 轮：上下文超出。请开始新的对话。历史现有 1 项。")
+        self.setUp()
+        error = self.fails(
+            ContextFullError,
+            ScriptedModel({**FIRST, "usage": {"input_tokens": None}}, ContextFullError("请缩短。", 400)),
+        )
+        self.assertEqual(str(error), "第 2 轮：请缩短。历史现有 3 项。")
 
     def test_the_history_of_an_error_does_not_change_afterwards(self) -> None:
         history: list[JsonObject] = []

@@ -130,6 +130,13 @@ class ArgumentsCutOff(unittest.TestCase):
     ]
 )
 class CallsThatCannotBePaired(unittest.TestCase):
+    def test_what_the_server_made_up_is_told_in_short(self) -> None:
+        endless = "\x1b\ud83d" + "x" * 100_000
+        for item in ({**call("f"), "name": endless, "arguments": "x"}, {**call("f"), "call_id": endless}):
+            text = refused(self, ProtocolError, parse_function_calls, [item])
+            self.assertLess(len(text), 300)
+            self.assertNotIn("\x1b", text)
+
     def row(self, fields: JsonObject, words: str) -> None:
         first, second = call("f", call_id="first"), {**call("g", call_id="second"), **fields}
         self.assertIn(words, refused(self, ProtocolError, parse_function_calls, [first, second]))
@@ -155,6 +162,11 @@ class CallsThatCannotBePaired(unittest.TestCase):
         ("an_error_alone", {"error": {"message": "quota gone"}}, ModelRequestError),
         ("an_error_without_words", response(error={"message": ""}), ModelRequestError),
         ("status_failed", response(message("hi"), status="failed"), ModelRequestError),
+        ("status_error", response(message("hi"), status="error"), ModelRequestError),
+        ("an_error_without_its_envelope", {"object": "error", "message": "quota gone"}, ModelRequestError),
+        ("a_detail_alone", {"detail": "quota gone"}, ModelRequestError),
+        ("details_alone", {"detail": [{"loc": ["body"], "msg": "quota gone"}]}, ModelRequestError),
+        ("a_chat_of_ollama", {"message": {"role": "assistant", "content": "hi"}}, ProtocolError),
     ]
 )
 class OutputsThatAreRefused(unittest.TestCase):
@@ -206,6 +218,7 @@ def text_part(text: Any) -> JsonObject:
         ("a_refusal_is_no_text", [parts({"type": "refusal", "refusal": "No.", "text": "No."})], {}, ""),
         ("reasoning_is_no_text", [{"type": "reasoning", "content": [text_part("hm")]}], {}, ""),
         ("a_user_message_is_not_the_answer", [message("q", role="user"), message("a")], {}, "a"),
+        ("a_message_whose_role_is_null", [message("a", role=None, type=None)], {}, "a"),
         ("a_message_without_type", [{"role": "assistant", "content": [text_part("a")]}], {}, "a"),
         ("the_top_level_field_when_output_is_empty", [], {"output_text": "ping"}, "ping"),
         ("the_top_level_field_when_output_is_blank", [message(" ")], {"output_text": "ping"}, "ping"),
@@ -220,6 +233,22 @@ def text_part(text: Any) -> JsonObject:
         ("a_think_block_that_never_ends", [message("<think>hm, 4")], {}, ""),
         ("a_think_block_and_nothing_else", [message("<think>4</think>\n")], {"output_text": "x"}, ""),
         ("only_the_end_of_a_think_block", [message("I should greet.\n</think>\n\nHello")], {}, "Hello"),
+        ("several_think_blocks", [message("<think>a</think>\n<think>b</think>\n\nHello")], {}, "Hello"),
+        ("a_second_think_block_that_never_ends", [message("<think>a</think>\n<think>b")], {}, ""),
+        ("a_thinking_block", [message("<Thinking>\nhm\n</Thinking>\nHello")], {}, "Hello"),
+        (
+            "the_end_of_a_think_block_behind_its_text",
+            [message("I should greet.</think>\n\nHello")],
+            {},
+            "Hello",
+        ),
+        (
+            "a_think_block_in_the_middle",
+            [message("a\n<think>b\n</think>\nc")],
+            {},
+            "a\n<think>b\n</think>\nc",
+        ),
+        ("other_tags_before_the_end_of_one", [message("if a<b, <i>x</i>\n</think>\nHello")], {}, "Hello"),
         ("only_the_end_at_the_start", [message("</think>\nHello")], {}, "Hello"),
         ("only_the_end_and_no_answer", [message("I should greet.\n</think>")], {}, ""),
         ("a_think_tag_within_a_line", [message("the tag </think> ends it")], {}, "the tag </think> ends it"),
@@ -272,6 +301,7 @@ GARBAGE = {"usage": [1], "incomplete_details": "x", "max_output_tokens": "64", "
          "max_output_tokens=1"),
         ("an_item_stopped_half_way", [message("In", status="incomplete")], {}, None, "incomplete"),
         ("a_call_stopped_half_way", [call("f", status="incomplete")], {}, None, "incomplete"),
+        ("incomplete_for_an_endless_reason", [HI], {"incomplete_details": {"reason": "x\ud800" * 9999}}, None, "^.{,200}$"),
         ("cancelled", [HI], {"status": "cancelled"}, None, "cancelled"),
         ("queued", [], {"status": "queued"}, None, "queued"),
         ("in_progress", [HI], {"status": "in_progress"}, None, "in_progress"),

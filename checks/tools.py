@@ -186,6 +186,17 @@ class WhatTheModelIsTold(unittest.TestCase):
                 value.name = "other"  # type: ignore[union-attr, misc]
 
 
+class SchemasThatAreTrueOrFalse(unittest.TestCase):
+    """A boolean is a JSON Schema as well."""
+
+    def test_they_are_left_to_the_handler(self) -> None:
+        items = {"type": "array", "items": True}
+        schema = {"type": "object", "properties": {"a": True, "b": items}, "required": ["a"]}
+        some = AgentTool("some", "…", schema, lambda arguments: str(arguments["a"]))
+        self.assertEqual(some.execute({"a": 5, "b": [1, "x"]}), ToolResult("5"))
+        self.assertIn("缺少参数 a", some.execute({"b": 5}).content)
+
+
 @table(
     [
         ("tool_error", ToolError("没有这个文件")),

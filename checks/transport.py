@@ -159,6 +159,10 @@ LATIN = BODY.replace(b"\\u597d", "é".encode("latin-1"))
         ("with_201", Reply(201, body=OK)),
         ("with_gzip", Reply(200, {"Content-Encoding": "gzip"}, PACKED)),
         ("with_x_gzip_in_capitals", Reply(200, {"Content-Encoding": "X-GZIP"}, PACKED)),
+        ("with_gzip_in_members", Reply(200, {"Content-Encoding": "gzip"}, gzip.compress(BODY[:9]) + gzip.compress(BODY[9:]))),
+        ("with_gzip_in_members_in_chunks", Raw(head("Content-Encoding: gzip", "Transfer-Encoding: chunked"),
+         chunks(gzip.compress(BODY[:9])).removesuffix(b"0\r\nX-Trailer: 1\r\n\r\n"), chunks(gzip.compress(BODY[9:])))),
+        ("with_zeros_behind_its_gzip", Reply(200, {"Content-Encoding": "gzip"}, PACKED + b"\0" * 9)),
         ("with_deflate", Reply(200, {"Content-Encoding": "deflate"}, zlib.compress(BODY))),
         ("with_gzip_in_chunks", Raw(head("Content-Encoding: gzip", "Transfer-Encoding: chunked"), chunks(PACKED))),
         ("with_identity", Reply(200, {"Content-Encoding": "identity"}, BODY)),
@@ -296,6 +300,8 @@ OVERFLOW = {"code": 400, "message": "request (6030 tokens) exceeds the available
          "上下文超出.*too long"),
         ("a_full_context_in_vllm", 400, {"message": "This model's maximum context length is 4096 tokens."}, "上下文超出"),
         ("a_redirect", 302, "", "不跟随重定向"),
+        ("several_errors", 400, {"errors": [{"reason": "first"}, {"message": "second"}]}, "first；second"),
+        ("a_status_in_words", 400, {"error": {"status": "INVALID_ARGUMENT"}}, "INVALID_ARGUMENT"),
     ]
 )  # fmt: skip
 class Refusals(unittest.TestCase):
@@ -311,6 +317,14 @@ class Refusals(unittest.TestCase):
         self.assertRegex(str(error), words)
         self.assertTrue(str(error).isprintable())
         self.assertLess(len(str(error)), 900)
+
+    def test_where_a_redirect_leads_is_told_without_the_key(self) -> None:
+        place = f"https://login.example/?\x1b[31mkey={KEY}&" + "x" * 90_000
+        with ScriptedServer(Reply(302, {"Location": place})) as server:
+            error = failure(self, lambda: client(server, api_key=KEY).create(ASK))
+        self.assertRegex(str(error), r"302：https://login\.example/.*不跟随重定向")
+        self.assertNotIn(KEY, str(error))
+        self.assertTrue(str(error).isprintable() and len(str(error)) < 900)
 
     def test_a_gzipped_error_body_is_read(self) -> None:
         packed = gzip.compress(b'{"error": "packed words"}')

@@ -50,7 +50,7 @@ _BESIDE = {"arguments", "parameters", "args", "input", "action_input", "tool_inp
 
 def final_answer(text: str, pending: Sequence[str], tool_names: Collection[str]) -> str:
     """Return text as the answer of the run, or raise AgentRunError: half a product is none."""
-    if not text.strip():
+    if not re.sub("</?tool_calls?>", "", text).strip():
         reason = "模型既没有返回文本，也没有调用工具。请重试，或检查模型与服务器的 chat template。"
     elif name := written_call(text, tool_names):
         reason = (

@@ -71,8 +71,10 @@ def _check(arguments: Any, schema: Mapping[str, Any]) -> None:
         raise ToolError(f"参数不符合要求：{problems}。收到的参数：{received}。请改正后重新调用。")
 
 
-def _problems(value: Any, schema: Mapping[str, Any], where: str) -> Iterator[str]:
+def _problems(value: Any, schema: Any, where: str) -> Iterator[str]:
     """Say, one by one, what keeps value from fitting the part of JSON Schema that tools use."""
+    if not isinstance(schema, Mapping):  # true and false are schemas as well
+        return
     label = f"参数 {where}{_about(schema)}" if where else "参数"
     types = schema.get("type", [])
     types = [types] if isinstance(types, str) else types
@@ -98,9 +100,9 @@ def _problems(value: Any, schema: Mapping[str, Any], where: str) -> Iterator[str
                 yield f"多余的参数 {prefix}{name}"
 
 
-def _about(schema: Mapping[str, Any]) -> str:
+def _about(schema: Any) -> str:
     """What the tool's author wrote about a parameter says best how to fill it in."""
-    return f"（{schema['description']}）" if schema.get("description") else ""
+    return f"（{schema['description']}）" if isinstance(schema, Mapping) and schema.get("description") else ""
 
 
 def _is_a(value: Any, name: str) -> bool:

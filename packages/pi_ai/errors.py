@@ -28,9 +28,7 @@ class MiniPiError(Exception):
     turn: int | None = None
     usage: list[dict[str, Any] | None] | None = None
 
-    def during_turn(
-        self, turn: int, history: list[dict[str, Any]], usage: list[dict[str, Any] | None]
-    ) -> None:
+    def during_turn(self, turn: int, history: list[dict[str, Any]], usage: list[Any]) -> None:
         """Add the turn to the message, and what happened to the error; the object stays the same."""
         self.args = (f"第 {turn} 轮：{self}",)
         self.turn, self.history, self.usage = turn, history, usage
@@ -47,11 +45,9 @@ class ModelRequestError(MiniPiError):
 class ContextFullError(ModelRequestError):
     """The server refused the request for its length. Nothing is trimmed: what to forget is the user's choice."""
 
-    def during_turn(
-        self, turn: int, history: list[dict[str, Any]], usage: list[dict[str, Any] | None]
-    ) -> None:
+    def during_turn(self, turn: int, history: list[dict[str, Any]], usage: list[Any]) -> None:
         """Also say how long the history is."""
-        read = [each.get("input_tokens") for each in usage if each]
+        read = [each["input_tokens"] for each in usage if each and each.get("input_tokens")]
         tokens = f"，上一轮读入了 {read[-1]} 个 token" if read else ""
         self.args = (f"{self}历史现有 {len(history)} 项{tokens}。",)
         super().during_turn(turn, history, usage)

@@ -106,7 +106,7 @@ def _said(body: object) -> str:
         return "；".join(filter(None, map(_said, body[:5])))
     if isinstance(body, dict):
         where = ".".join(map(str, loc)) + ": " if isinstance(loc := body.get("loc"), list) else ""
-        keys = ("error", "detail", "message", "msg", "type", "code")
+        keys = ("error", "errors", "detail", "message", "msg", "reason", "type", "code", "status")
         return next((where + said for key in keys if (said := _said(body.get(key)))), "")
     text = "" if body is None else str(body)[:5_000]
     return " ".join("".join(c if c.isprintable() else " " for c in text).split()).rstrip("。.")

@@ -19,9 +19,10 @@ _CHECK_SERVER = "请检查模型服务器的日志，以及它是否支持 Respo
 _CHECK_PARSER = "请检查服务器的 chat template 或 tool parser，或换用工具调用能力更强的模型。"
 _RAISE_CAP = "请调大 QWEN_MAX_OUTPUT_TOKENS（max_output_tokens）后重试。"
 _BLANK = b"\xef\xbb\xbf \t\r\n"
-# A think block at the very beginning, closed or not; or only its end, alone on a line.
+# Think blocks at the very beginning, closed or not; or only the end of one, as the last thing on its line.
 _THINK = re.compile(
-    r"\s*<think>(?:.*?</think>|.*)\s*|(?:.*?\n)??[ \t]*</think>[ \t\r]*(?:\n\s*|\Z)", re.DOTALL
+    r"(?is)(?:\s*<think(?:ing)?>(?:.*?</think(?:ing)?>|.*))+\s*"
+    r"|[^<]*+(?:<(?!/?think)[^<]*+)*+</think(?:ing)?>[ \t\r]*(?:\n\s*|\Z)"
 )
 
 
@@ -83,7 +84,7 @@ class ResponsesClient:
         while not start.strip(_BLANK) and len(start) < 65536 and (piece := next(pieces, None)) is not None:
             start += piece
         pieces = itertools.chain([start], pieces)
-        if start.lstrip(_BLANK).startswith(b"{"):
+        if start.lstrip(_BLANK).startswith((b"{", b"[", b'"', b"<")):
             response = self._whole(pieces)
             if _failure(response) is None and (text := output_text(response_output(response), response)):
                 on_text(text)
@@ -105,9 +106,9 @@ class ResponsesClient:
         try:
             value = strict_json(text)
         except json.JSONDecodeError:
-            if re.match(r"\s*(?:event|data|id|retry)?:", text):
-                raise self._transport.error("要的是 JSON，收到的是事件流", _CHECK_SERVER) from None
-            raise self._transport.error("的响应不是 JSON", _CHECK_SERVER, text or "内容是空的") from None
+            stream = re.match(r"\s*(?:event|data|id|retry)?:", text)
+            what = "要的是 JSON，收到的是事件流" if stream else "的响应不是 JSON"
+            raise self._transport.error(what, _CHECK_SERVER, text or "内容是空的") from None
         except ProtocolError as error:
             raise ProtocolError(f"{self._transport.request} 的响应不合协议：{error}{_CHECK_SERVER}") from None
         if not isinstance(value, dict):
@@ -137,8 +138,11 @@ def response_output(response: JsonObject) -> list[JsonObject]:
 
 def _failure(response: JsonObject) -> object:
     """What the response says went wrong, be it under HTTP 200; None when nothing did."""
-    if response.get("error") or response.get("status") == "failed":
-        return response.get("error") or "status=failed"
+    said, status = response.get("detail", response.get("message")), response.get("status")
+    if "output" not in response and isinstance(said, str | list):
+        return response
+    if response.get("error") or status in ("failed", "error"):
+        return response.get("error") or f"status={status}"
     if response.get("id", "") is None and response.get("output") is None:
         return "响应是个空壳（id 和 output 都是 null），可能是代理在限流"
     return None
@@ -160,7 +164,7 @@ def output_text(output: list[JsonObject], response: JsonObject) -> str:
 def _parts(output: list[JsonObject], *kinds: str) -> Iterator[JsonObject]:
     """The parts of the assistant's messages that are of one of these kinds."""
     for item in output:
-        if item.get("type", "message") == "message" and item.get("role", "assistant") == "assistant":
+        if (item.get("type") or "message") == "message" and (item.get("role") or "assistant") == "assistant":
             content = item.get("content")
             if isinstance(content, str):
                 content = [{"type": "output_text", "text": content}]
@@ -177,32 +181,28 @@ def _printable(value: Any) -> Any:
     return [_printable(item) for item in value] if isinstance(value, list) else value
 
 
-def unfinished(
-    response: JsonObject, output: list[JsonObject], max_output_tokens: object = None
-) -> str | None:
+def unfinished(response: JsonObject, items: list[JsonObject], max_output_tokens: object = None) -> str | None:
     """Why the response is half a product, and what to do; None for a whole one.
 
     max_output_tokens: what was asked for. Some servers say "completed" although they reached it.
     """
-    for part in _parts(output, "refusal"):
+    for part in _parts(items, "refusal"):
         if isinstance(part.get("refusal"), str) and part["refusal"].strip():
             return f"模型拒绝回答：{_printable(part['refusal'])}。请换一种问法。"
     details, usage, status = response.get("incomplete_details"), response.get("usage"), response.get("status")
     reason = details.get("reason") if isinstance(details, dict) else None
     used = usage.get("output_tokens") if isinstance(usage, dict) else None
-    caps = [
-        cap for cap in (max_output_tokens, response.get("max_output_tokens")) if type(cap) is int and cap > 0
-    ]
+    caps = [n for n in (max_output_tokens, response.get("max_output_tokens")) if type(n) is int and n > 0]
     reached = isinstance(used, int | float) and any(used >= cap for cap in caps)
     if reason == "content_filter":
         return "输出被内容过滤器（content_filter）拦下，不是完整的回答。请换一种问法。"
     if status in ("cancelled", "queued", "in_progress"):
         return f"响应没有做完（status={status}）。请重试，并检查服务器是否把请求放到了后台。"
     if reason or status == "incomplete":
-        where = f"incomplete：{reason or '原因不明'}"
-    elif caps and (reached or not output):
+        where = f"incomplete：{_printable(str(reason or '原因不明'))[:99]}"
+    elif caps and (reached or not items):
         where = f"max_output_tokens={min(caps)}"
-    elif any(item.get("status") == "incomplete" for item in output if item.get("type") != "reasoning"):
+    elif any(item.get("status") == "incomplete" for item in items if item.get("type") != "reasoning"):
         where = "输出项 incomplete"
     else:
         return None
@@ -224,10 +224,8 @@ def parse_function_calls(output: list[JsonObject]) -> list[FunctionCall]:
                 raise ProtocolError(f"工具调用缺少 {key}。{_CHECK_PARSER}")
         name, call_id = _printable(item["name"]), item["call_id"]
         if call_id != _printable(call_id) or call_id in calls:
-            raise ProtocolError(
-                f"call_id {_printable(call_id)} 重复或无法回放，结果无法配对。{_CHECK_PARSER}"
-            )
-        calls[call_id] = FunctionCall(name, call_id, _arguments(name, item.get("arguments")))
+            raise ProtocolError(f"call_id {call_id!r:.99} 重复或无法回放，结果无法配对。{_CHECK_PARSER}")
+        calls[call_id] = FunctionCall(name, call_id, _arguments(repr(name)[:99], item.get("arguments")))
     return list(calls.values())
 
 

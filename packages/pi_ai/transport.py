@@ -111,7 +111,8 @@ class Transport:
             body = strict_json(str(body))
         advice = _ADVICE.get(answer.status, _LOG)
         if 300 <= answer.status < 400:
-            advice = f"不跟随重定向（{answer.headers.get('location')}），请把 QWEN_BASE_URL 改成最终的地址。"
+            advice = "不跟随重定向，请把 QWEN_BASE_URL 改成最终的地址。"
+            body = answer.headers.get("location", body)  # what the server says, so the key is taken out
         return self.error(f"返回 HTTP {answer.status}", advice, body, answer.status)
 
     def _try(self, step: Callable[..., Any], *arguments: Any) -> Any:
@@ -358,9 +359,10 @@ def _inflated(pieces: Iterator[bytes]) -> Iterator[bytes]:
     inflater = zlib.decompressobj(47)
     try:
         for piece in pieces:
-            while piece and not inflater.eof:
+            while piece and (not inflater.eof or piece.startswith(b"\x1f")):
+                inflater = zlib.decompressobj(47) if inflater.eof else inflater  # gzip in several members
                 yield inflater.decompress(piece, 65536)
-                piece = inflater.unconsumed_tail
+                piece = inflater.unconsumed_tail or inflater.unused_data
         yield inflater.flush()
     except zlib.error:
         raise ValueError from None
