@@ -26,4 +26,6 @@ QUERIES = (
 TASKS = tuple(Task(name, question, FACTS, read=READ) for name, question in QUERIES)
 
 if __name__ == "__main__":
-    raise SystemExit(main("checks.model_queries", "五种问法，至少四种答对。", TASKS, 4, lambda _: SAMPLE_PROJECT))
+    raise SystemExit(
+        main("checks.model_queries", "五种问法，至少四种答对。", TASKS, 4, lambda _: SAMPLE_PROJECT)
+    )

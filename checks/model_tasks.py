@@ -29,7 +29,13 @@ MORE_IN_JULY = "~(?<!than )(?<!than in )july[^.;,\\n]*more|more orders[^.;,\\n]*
 
 TASKS = (
     # one fact
-    Task("one_fact_zh", "reports/daily-2026-09-04.json 里的订单数是多少？", ("140",), ("112", "96", "131"), (DAYS[4],)),
+    Task(
+        "one_fact_zh",
+        "reports/daily-2026-09-04.json 里的订单数是多少？",
+        ("140",),
+        ("112", "96", "131"),
+        (DAYS[4],),
+    ),
     Task(
         "one_fact_en",
         "What was the revenue on 2026-09-02? The daily reports are in the reports directory.",
@@ -37,7 +43,13 @@ TASKS = (
         ("8400", "11200", "9432"),
         (DAYS[2],),
     ),
-    Task("csv_zh", "看一下 inventory/stock.csv，陶瓷杯还有多少个？", ("86",), ("120", "340"), ("inventory/stock.csv",)),
+    Task(
+        "csv_zh",
+        "看一下 inventory/stock.csv，陶瓷杯还有多少个？",
+        ("86",),
+        ("120", "340"),
+        ("inventory/stock.csv",),
+    ),
     Task(
         "csv_vague_en",
         "How many notebooks (笔记本) are in stock? Look in the inventory folder.",
@@ -91,8 +103,20 @@ TASKS = (
         ("14", "9"),
         ("stores/north/tianjin.json",),
     ),
-    Task("nested_zh", "stores 目录里，苏州店的店长是谁？", ("周启明",), ("林岚", "高远"), ("stores/east/suzhou.json",)),
-    Task("nested_month_zh", "reports 下面有月报，2026 年 8 月的营收是多少？", ("268400",), ("241500",), (MONTHS[1],)),
+    Task(
+        "nested_zh",
+        "stores 目录里，苏州店的店长是谁？",
+        ("周启明",),
+        ("林岚", "高远"),
+        ("stores/east/suzhou.json",),
+    ),
+    Task(
+        "nested_month_zh",
+        "reports 下面有月报，2026 年 8 月的营收是多少？",
+        ("268400",),
+        ("241500",),
+        (MONTHS[1],),
+    ),
     # the right day among several
     Task("right_day_zh", "9 月 4 日新增了多少顾客？", ("25",), ("17", "11", "19"), (DAYS[4],)),
     Task(

@@ -206,7 +206,9 @@ def _line(name: str, right: str, outcomes: Sequence[Outcome]) -> str:
     shares = [share for outcome in outcomes for share in outcome.cached if share is not None]
     cached = f"{min(shares):.1%}" if shares else "-"
     seconds = sum(outcome.seconds for outcome in outcomes)
-    return f"{name:<20} {right:>5} {turns:5} {errors:6} {tokens_in:5} {tokens_out:5} {cached:>6} {seconds:5.0f}"
+    return (
+        f"{name:<20} {right:>5} {turns:5} {errors:6} {tokens_in:5} {tokens_out:5} {cached:>6} {seconds:5.0f}"
+    )
 
 
 def _document(

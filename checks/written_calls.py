@@ -30,6 +30,7 @@ def fenced(text: str, language: str = "json") -> str:
     [
         # JSON alone, as Qwen2.5-Coder writes it
         ("bare", CALL),
+        ("in_our_own_template_s_tag", f"<action>{CALL}</action>"),
         ("white_space_around_it", f"\n\n \t{CALL}\r\n\n"),
         ("spread_over_lines", json.dumps(json.loads(CALL), indent=4)),
         ("no_arguments", '{"name": "read_file"}'),

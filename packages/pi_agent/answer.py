@@ -19,7 +19,7 @@ _AROUND = (
     r"|\[/?(?:END_)?(?:TOOL_[A-Z]{1,20}|ARGS)\]"  # [TOOL_CALLS]
     r"|[\s,;`\[\]}]"  # white space, commas, the brackets of a list, a brace too many
     r"|<[^<>]{0,40}[|｜]>|</s>"  # <|python_tag|>
-    r"|</?[^<>\s=\"'/]{0,30}(?:tool|function|call|invoke)[^<>\s=\"']{0,30}>"  # <tool_call>, </tools>
+    r"|</?[^<>\s=\"'/]{0,30}(?:tool|function|call|invoke|action)[^<>\s=\"']{0,30}>"  # <tool_call>, </tools>
     r"|(?:action|tool|function|call|arguments)(?:[ _](?:calls?|input))?[:：]"  # Action:
     r"|(?:工具|工具调用|调用工具|动作|参数)[:：]"
     r"|(?:assistant|commentary|json)(?=[\s<{])|to=)*+"  # gpt-oss
