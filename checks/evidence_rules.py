@@ -474,7 +474,7 @@ def todays_tools() -> list[JsonObject]:
 
 
 def figures(text: str) -> set[str]:
-    """The numbers in a text, a date being one; however they are written: 9,600 is 9600, 2026年9月6日 is 2026-09-06."""
+    """The numbers in a text, a date being one; however they are written: 9,600 is 9600, `2026年9月6日` is 2026-09-06."""
     text = re.sub(r"(?m)^\s*\d+[.、)）]\s", " ", text)  # a list's own numbers
     found: set[str] = set()
 

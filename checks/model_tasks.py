@@ -181,7 +181,7 @@ def shop(scratch: Path) -> Path:
     """A copy of the fixture with the log that is too large to read, which nobody needs in the repository."""
     project = scratch / "shop"
     shutil.copytree(SHOP, project)
-    lines = (f"2026-09-05 {8 + i // 75:02d}:{i % 60:02d} GET /item/{i * 37 % 900} 200\n" for i in range(900))
+    lines = (f"2026-09-05 {8 + i // 75:02d}:{i % 60:02d} GET /item/{i * 37 % 900} 200\n" for i in range(1500))
     (project / "logs" / "access.log").write_text("".join(lines), encoding="utf-8")
     return project
 

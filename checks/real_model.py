@@ -76,7 +76,7 @@ class _Watched:
         usage = response.get("usage") or {}
         details = usage.get("input_tokens_details") or {}
         same = bool(outcome.tokens_in) and payload["tools"] == self._tools
-        cached = details.get("cached_tokens", 0) / outcome.tokens_in[-1] if same else None
+        cached = min(1.0, details.get("cached_tokens", 0) / outcome.tokens_in[-1]) if same else None
         outcome.cached.append(cached)
         outcome.tokens_in.append(usage.get("input_tokens", 0))
         outcome.tokens_out.append(usage.get("output_tokens", 0))
