@@ -24,8 +24,14 @@ TOO_LARGE = "太大|过大|超过|too large|too big|exceed"
 _1, _2 = "(?:9月1日|2026-09-01|112)", "(?:9月2日|2026-09-02|96)"
 MORE_ON_THE_1ST = f"~{_1}[^。,;\\n比]*(?:更|较|最)多|(?:更|较|最)多的[^。,;\\n]*{_1}|{_1}[^。,;\\n]*比{_2}[^。,;\\n]*多|{_1}[^。,;\\n]*多于"
 MORE_ON_THE_2ND = f"~{_2}[^。,;\\n比]*(?:更|较|最)多|(?:更|较|最)多的[^。,;\\n]*{_2}|{_2}[^。,;\\n]*比{_1}[^。,;\\n]*多|{_2}[^。,;\\n]*多于"
-MORE_IN_AUGUST = "~august[^.;\\n]*more|more orders[^.;\\n]*in august|08[^.;\\n]*more"
-MORE_IN_JULY = "~(?<!than )(?<!than in )july[^.;,\\n]*more|more orders[^.;,\\n]* in july|07[^.;,\\n]*more"
+MORE_IN_AUGUST = (
+    "~august[^.;\\n]*more|more orders[^.;\\n]*in august|08[^.;\\n]*more"
+    "|(?<!\\d)(?:8月|2026-08)[^。,;\\n比]*(?:更|较|最)多"
+)
+MORE_IN_JULY = (
+    "~(?<!than )(?<!than in )july[^.;,\\n]*more|more orders[^.;,\\n]* in july|07[^.;,\\n]*more"
+    "|(?<!\\d)(?:7月|2026-07)[^。,;\\n比]*(?:更|较|最)多"
+)
 
 TASKS = (
     # one fact
