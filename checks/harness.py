@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import signal
 import sys
 import unittest
 from collections.abc import Callable, Iterable
@@ -31,6 +32,8 @@ def main(module: str = "__main__") -> int:
 
     Words on the command line pick the tests whose name contains one of them.
     """
+    # A shell that starts us in the background lets us and our children ignore Ctrl-C, which checks send.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     suite = unittest.defaultTestLoader.loadTestsFromModule(sys.modules[module])
     words = sys.argv[1:]
     if words:
