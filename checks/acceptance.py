@@ -14,9 +14,9 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from checks import harness
+from checks.support import harness
 from packages.qianchat import connection
-from packages.qianchat.local_qwen import local_qwen
+from packages.qianchat.server.local_qwen import local_qwen
 
 
 class TheRealModel(unittest.TestCase):

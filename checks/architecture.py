@@ -18,7 +18,7 @@ import unittest
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from checks.harness import main, table
+from checks.support.harness import main, table
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -426,7 +426,13 @@ LONG = 'def run_agent():\n    """Planted."""\n' + "    x = 1\n" * 61
         ("pi_agent_imports_files", arrows, AGENT, "def f():\n    from ..pi_coding_agent import tools", ":2 "),
         ("pi_coding_agent_imports_the_chat", arrows, CODING, "import packages.qianchat.chat", "qianchat"),
         ("qianchat_imports_an_example", arrows, QIANCHAT, "from examples import common", "examples"),
-        ("an_example_imports_a_check", arrows, "examples/planted.py", "import checks.harness", "checks"),
+        (
+            "an_example_imports_a_check",
+            arrows,
+            "examples/planted.py",
+            "import checks.support.harness",
+            "checks",
+        ),
         ("pi_agent_knows_http", rooms_know_their_place, AGENT, "import urllib.request", "urllib"),
         (
             "files_know_the_loop",

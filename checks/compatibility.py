@@ -24,8 +24,8 @@ from packages.pi_ai import (
     parse_function_calls,
     response_output,
 )
-from packages.qianchat.local_qwen import LOCAL_MODEL
 from packages.qianchat.record import command_line, write_record
+from packages.qianchat.server.local_qwen import LOCAL_MODEL
 from packages.qianchat.terminal import printable, short_error, soft_streams
 
 WORKS, IGNORED, FAILS, UNSEEN = "可用", "被忽略", "不可用", "没有出现"

@@ -14,6 +14,8 @@ import unittest
 from collections.abc import Callable
 from typing import Any
 
+from checks.support import harness
+from checks.support.harness import JsonObject, ScriptedModel, call, message, response, table
 from packages.pi_agent import AgentEvent, AgentLoopConfig, AgentTool, ToolResult, run_agent
 from packages.pi_ai import (
     AgentRunError,
@@ -25,9 +27,6 @@ from packages.pi_ai import (
     ProtocolError,
     ToolError,
 )
-
-from . import harness
-from .harness import JsonObject, ScriptedModel, call, message, response, table
 
 QUESTION = "帮我看看 reports 目录里的日报，告诉我这份日报的日期、订单数和营收。"
 REPORT = "reports/daily-2026-09-06.json"

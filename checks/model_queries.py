@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from checks.real_model import Task, main
+from checks.support.real_model import Task, main
 
 SAMPLE_PROJECT = Path(__file__).parent.parent / "sample_project"
 FACTS = ("2026-09-06", "128", "9600")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from checks.real_model import Task, main
+from checks.support.real_model import Task, main
 
 SHOP = Path(__file__).parent / "fixtures" / "shop"
 DAYS = {day: f"reports/daily-2026-09-{day:02d}.json" for day in (1, 2, 4, 5)}

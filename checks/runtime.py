@@ -18,12 +18,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from packages.pi_ai import JsonObject, MiniPiError
-from packages.qianchat import llama_server, local_qwen, port
 from packages.qianchat.arguments import Parser
-from packages.qianchat.cache import cache_dir
-from packages.qianchat.child import answers
 from packages.qianchat.connection import base_url
 from packages.qianchat.record import check_writable, command_line, write_record
+from packages.qianchat.server import llama_server, local_qwen, port
+from packages.qianchat.server.cache import cache_dir
+from packages.qianchat.server.child import answers
 from packages.qianchat.terminal import short_error
 
 VERSION = 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from checks.__main__ import run_all
 
-MODULES = ("soak_files", "soak_arguments")
+MODULES = ("pi_coding_agent.soak_files", "pi_agent.soak_arguments")
 
 if __name__ == "__main__":
     raise SystemExit(run_all(MODULES, workers=1))

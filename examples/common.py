@@ -15,8 +15,8 @@ from packages.pi_ai import AgentRunError, FunctionCall, JsonObject, MiniPiError,
 from packages.pi_coding_agent.tools import ProjectFiles
 from packages.qianchat import connection
 from packages.qianchat.arguments import Parser, whole_number
-from packages.qianchat.local_qwen import local_qwen
 from packages.qianchat.record import Recorder, check_writable, command_line, write_record
+from packages.qianchat.server.local_qwen import local_qwen
 from packages.qianchat.terminal import one_line, printable, short_error, soft_streams
 
 QUESTION = "帮我看看 reports 目录里的日报，告诉我这份日报的日期、订单数和营收。"

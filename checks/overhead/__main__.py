@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from packages.pi_ai import JsonObject, MiniPiError
-from packages.qianchat.cache import cache_dir
 from packages.qianchat.record import command_line, write_record
+from packages.qianchat.server.cache import cache_dir
 from packages.qianchat.terminal import short_error
 
 HERE = Path(__file__).parent

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ..pi_ai.errors import MiniPiError
 from .arguments import Parser, whole_number
-from .chat import add_chat
-from .local_qwen import DEFAULT_CONTEXT, DEFAULT_PORT, exit_error, start_server
+from .chat.prompt import add_chat
+from .server.local_qwen import DEFAULT_CONTEXT, DEFAULT_PORT, exit_error, start_server
 
 
 def main(argv: list[str] | None = None) -> int:

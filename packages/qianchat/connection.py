@@ -15,7 +15,7 @@ from typing import Any
 
 from ..pi_agent import AgentLoopConfig
 from ..pi_ai import MiniPiError, ResponsesClient
-from .local_qwen import LOCAL_MODEL
+from .server.local_qwen import LOCAL_MODEL
 
 BASE_URL = "http://127.0.0.1:8021"
 TIMEOUT_SECONDS = 120.0

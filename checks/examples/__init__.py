@@ -1,0 +1,1 @@
+"""Checks of examples/, and of the records in evidence/."""

@@ -1,0 +1,1 @@
+"""Checks of packages/pi_coding_agent."""

@@ -1,0 +1,1 @@
+"""What the checks share: the harness, the scripted server, the runner for the real model."""

@@ -1,0 +1,1 @@
+"""The local Qwen: install, verify, start and stop it."""
