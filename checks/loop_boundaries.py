@@ -297,6 +297,35 @@ class Rule3ATurnIsOneModelRequest(Case):
         self.assertEqual([name for name, _ in self.ran], ["list_files", "read_file"])
         self.assertEqual(error.history[-1], output("call_02", CONTENT))
 
+    def test_a_model_that_repeats_one_call_is_told_as_that_and_not_to_take_more_turns(self) -> None:
+        again = [response(call("list_files", {"path": "reports"}, f"call_{n}")) for n in range(4)]
+        error = self.fails(AgentRunError, ScriptedModel(*again), max_turns=4)
+        self.assertIn('重复调用 list_files {"path": "reports"}，最后连续 4 次', str(error))
+        self.assertNotIn("--max-turns", str(error))
+
+    def test_nor_one_that_takes_turns_between_two_calls(self) -> None:
+        paths = ("x", "a", "b", "a", "b", "a")
+        turns = [response(call("list_files", {"path": path}, f"call_{n}")) for n, path in enumerate(paths)]
+        error = self.fails(AgentRunError, ScriptedModel(*turns), max_turns=6)
+        self.assertIn(
+            '轮流重复调用 list_files {"path": "b"} 和 list_files {"path": "a"}，最后连续 5 次', str(error)
+        )
+        self.assertNotIn("--max-turns", str(error))
+
+    def advises_more_turns_after(self, *paths: str) -> None:
+        turns = [response(call("list_files", {"path": p}, f"call_{n}")) for n, p in enumerate(paths)]
+        error = self.fails(AgentRunError, ScriptedModel(*turns), max_turns=len(paths))
+        self.assertIn("--max-turns", str(error))
+
+    def test_a_repeated_call_that_was_left_behind_is_no_circle(self) -> None:
+        self.advises_more_turns_after("a", "a", "b")
+
+    def test_a_call_made_again_after_another_is_no_circle_yet(self) -> None:
+        self.advises_more_turns_after("a", "b", "a")
+
+    def test_calls_that_differ_are_no_circle(self) -> None:
+        self.advises_more_turns_after("a", "b", "c")
+
     def test_the_last_text_beside_a_call_is_no_answer(self) -> None:
         self.fails(AgentRunError, ScriptedModel(response(message(ANSWER), *FIRST["output"])), max_turns=1)
 

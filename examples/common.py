@@ -26,7 +26,7 @@ MAX_FILE_BYTES = 32 * 1024
 UNFINISHED = "模型还需要工具，任务尚未完成"
 
 
-def options(arguments: list[str] | None = None) -> Namespace:
+def options(arguments: list[str] | None = None, question: str = QUESTION) -> Namespace:
     """The flags that every step takes; wrong usage ends the program with status 2."""
     parser = Parser(
         prog=f"python3 -m {module_name()}",
@@ -35,7 +35,7 @@ def options(arguments: list[str] | None = None) -> Namespace:
     )
     add = parser.add_argument
     add("--project", type=Path, default=SAMPLE_PROJECT, metavar="DIR", help="项目目录（默认 sample_project）")
-    add("--question", default=QUESTION, metavar="TEXT", help="要问的话")
+    add("--question", default=question, metavar="TEXT", help="要问的话")
     add("--max-turns", type=whole_number(1, 1000), default=8, metavar="N", help="模型请求的上限（默认 8）")
     add("--local-qwen", action="store_true", help="没有服务时，在本机起动一个真实的 Qwen")
     add("--record", type=Path, metavar="FILE", help="把这次运行的完整记录写成 JSON")
@@ -92,14 +92,14 @@ def check_whole(response: JsonObject, output: list[JsonObject], config: AgentLoo
         raise AgentRunError(reason)
 
 
-def run(step: Callable[[Namespace], str]) -> int:
-    """Run a step as a program and return its exit status.
+def run(step: Callable[[Namespace], str], question: str = QUESTION) -> int:
+    """Run a step as a program and return its exit status. question: asked where --question is not given.
 
     The step returns the answer (or UNFINISHED). 0: it came to its end, 1: the run failed, 2: wrong
     usage, 130: Ctrl-C. Errors go to stderr in at most three lines; stdout holds the run alone.
     """
     soft_streams()
-    args = options()
+    args = options(question=question)
     outcome: JsonObject
     try:
         _check_first(args)

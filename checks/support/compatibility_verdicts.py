@@ -7,11 +7,10 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from checks import compatibility as probes
+from checks.compatibility import FAILS, IGNORED, UNSEEN, WORKS, Finding, Server
 from checks.support import harness
 from checks.support.harness import JsonObject, ScriptedModel, call, message, response, table
 from packages.pi_ai import ModelRequestError, ResponsesClient
-
-from checks.compatibility import FAILS, IGNORED, UNSEEN, WORKS, Finding, Server
 
 CALL = response(call("get_weather", {"city": "北京"}))
 TIME = response(call("get_time", {"city": "北京"}))

@@ -10,7 +10,8 @@ import json
 import re
 from collections.abc import Collection, Sequence
 
-from ..pi_ai import AgentRunError
+from ..pi_ai import AgentRunError, JsonObject
+from .history import circle
 
 # What may stand around a call. The text is the model's, and must not make a pattern run for ever: what
 # could match in two ways is possessive (*+), its parts are bounded.
@@ -65,6 +66,17 @@ def final_answer(text: str, pending: Sequence[str], tool_names: Collection[str])
     else:
         return text
     raise AgentRunError(reason)
+
+
+def after_all_turns(history: Sequence[JsonObject]) -> str:
+    """What to do when the turns are used up: more of them help nobody who goes in circles."""
+    found = circle(history)
+    if found is None:
+        return "可以调大 max_turns（--max-turns）后重试。"
+    calls, count = found
+    named = " 和 ".join(call if len(call) <= 200 else call[:200] + "…" for call in calls)
+    how = "轮流重复" if len(calls) > 1 else "重复"
+    return f"模型在{how}调用 {named}，最后连续 {count} 次。请换一种问法，检查工具说明和返回的结果，或换用更强的模型。"
 
 
 def written_call(text: str, tool_names: Collection[str]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -49,3 +50,21 @@ def replayable(output: list[JsonObject]) -> list[JsonObject]:
     except ProtocolError:
         return []
     return output
+
+
+def circle(history: Sequence[JsonObject]) -> tuple[list[str], int] | None:
+    """What the last calls since the question went round in: the call, or the two that took turns, as text,
+    and how many calls in a row it was; None when the last calls were different ones."""
+    asked = max((index for index, item in enumerate(history) if item.get("role") == "user"), default=0)
+    calls = [
+        f"{call.name} {json.dumps(call.arguments, ensure_ascii=False, sort_keys=True)}"
+        for item in history[asked:]
+        for call in parse_function_calls([item])
+    ]
+    for length in (1, 2):
+        last, count = calls[-length:], length
+        while count < len(calls) and calls[-1 - count] == calls[length - 1 - count]:
+            count += 1
+        if count >= 2 * length:
+            return last, count
+    return None

@@ -19,7 +19,7 @@ from ..pi_ai import (
     response_output,
     unfinished,
 )
-from .answer import final_answer
+from .answer import after_all_turns, final_answer
 from .config import AgentLoopConfig, check_settings
 from .history import close_open_calls, output_item, replayable, user_item
 from .tools import AgentTool, ToolResult
@@ -121,7 +121,7 @@ def run_agent(
                         pending.pop(0)
 
     error = AgentRunError(
-        f"达到最大轮数 {config.max_turns}，模型仍未给出最终回答。可以调大 max_turns（--max-turns）后重试。"
+        f"达到最大轮数 {config.max_turns}，模型仍未给出最终回答。{after_all_turns(history)}"
     )
     error.during_turn(config.max_turns, list(history), usage)
     raise error
