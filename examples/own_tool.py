@@ -12,6 +12,7 @@ NOTHING = {"type": "object", "properties": {}, "additionalProperties": False}
 today = AgentTool(
     "today", "查询今天的日期和星期", NOTHING, lambda arguments: f"今天是 {date.today():%Y-%m-%d %A}。"
 )
+QUESTION = "今天是几月几日，星期几？"
 INSTRUCTIONS = "需要实时数据时调用工具；工具结果里有答案时，直接用文字回答。"
 
 
@@ -25,4 +26,4 @@ def step(args: Namespace) -> str:
 
 
 if __name__ == "__main__":
-    raise SystemExit(run(step, "今天是几月几日，星期几？"))
+    raise SystemExit(run(step, QUESTION))

@@ -20,7 +20,7 @@ from typing import Any
 
 from checks import runtime
 from checks.support.harness import JsonObject
-from examples import common, step01_model_call
+from examples import common, own_tool, step01_model_call
 from packages.pi_coding_agent.tools import ProjectFiles, create_project_tools
 from packages.qianchat import connection
 from packages.qianchat.record import VERSION
@@ -181,14 +181,14 @@ def usage_and_seconds_are_there_for_each_turn(run: Run) -> Complaints:
 
 def model_instructions_and_tools_are_todays(run: Run) -> Complaints:
     """A record of wordings that are no longer sent proves nothing."""
-    first_step = run.name.startswith("step01")
-    wanted = step01_model_call.INSTRUCTIONS if first_step else connection.INSTRUCTIONS
+    own = {"step01_model_call-daily": step01_model_call.INSTRUCTIONS, "own_tool": own_tool.INSTRUCTIONS}
+    wanted = own.get(run.name, connection.INSTRUCTIONS)
     if run.settings["model"] != LOCAL_MODEL:
         yield f"the model is {run.settings['model']}"
     if run.settings["instructions"] != wanted:
         yield "the instructions have changed since; record it again"
     changed = [turn["changed_settings"].get("tools", []) for turn in run.turns]
-    schemas = {schema["name"]: schema for schema in todays_tools()}
+    schemas = {schema["name"]: schema for schema in [*todays_tools(), own_tool.today.schema()]}
     for tool in [*run.settings["tools"], *itertools.chain(*changed)]:
         if tool != schemas.get(tool["name"]):
             yield f"the declaration of {tool['name']} has changed since; record it again"
@@ -203,7 +203,8 @@ def the_command_makes_it_again(run: Run) -> Complaints:
             yield "the command asks other questions"
     else:
         flags = dict(itertools.pairwise(words))
-        if [flags.get("--question", common.QUESTION)] != run.questions:
+        default = own_tool.QUESTION if run.name == "own_tool" else common.QUESTION
+        if [flags.get("--question", default)] != run.questions:
             yield "the command asks another question"
 
 
