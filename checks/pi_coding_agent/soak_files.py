@@ -119,7 +119,8 @@ class Endurance(InProject):
 
     def test_without_O_PATH_all_checks_of_project_files_hold_as_well(self) -> None:
         """macOS has none; the walk then opens directories for reading."""
-        script = "import os, runpy; del os.O_PATH; runpy.run_module('checks.pi_coding_agent.project_files', run_name='__main__', alter_sys=True)"
+        module = "checks.pi_coding_agent.project_files"
+        script = f"import os, runpy; del os.O_PATH; runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
         done = subprocess.run([sys.executable, "-c", script], stdout=-1, stderr=-2, errors="replace")
         self.assertEqual(done.returncode, 0, done.stdout)
 
