@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from checks.support.real_model import Task, main
+from checks.support.real_model import Task, TaskSet, main
 
 SAMPLE_PROJECT = Path(__file__).parent.parent / "sample_project"
 FACTS = ("2026-09-06", "128", "9600")
@@ -25,7 +25,7 @@ QUERIES = (
 )
 TASKS = tuple(Task(name, question, FACTS, read=READ) for name, question in QUERIES)
 
+SET = TaskSet("queries", TASKS, 5, lambda _: SAMPLE_PROJECT)
+
 if __name__ == "__main__":
-    raise SystemExit(
-        main("checks.model_queries", "五种问法，至少四种答对。", TASKS, 4, lambda _: SAMPLE_PROJECT)
-    )
+    raise SystemExit(main("checks.model_queries", "文章的问题，五种问法，要全部答对。", [SET]))

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import argparse
+import json
 import posixpath
 import re
 import time
 import unicodedata
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from packages.pi_agent import AgentEvent, AgentLoopConfig, run_agent
-from packages.pi_ai import JsonObject, MiniPiError, ResponsesClient
+from packages.pi_agent import AgentEvent, AgentLoopConfig, AgentTool, Conversation
+from packages.pi_ai import FunctionCall, JsonObject, MiniPiError, ResponsesClient
 from packages.pi_coding_agent.tools import ProjectFiles, create_project_tools
 from packages.qianchat import connection
+from packages.qianchat.arguments import Parser
 from packages.qianchat.record import check_writable, command_line, write_record
 from packages.qianchat.server.local_qwen import local_qwen
 
 MAX_FILE_BYTES = 32 * 1024
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,10 @@ class Task:
     after a ~, a regular expression; both look at the answer as plain() gives it.
     absent: what must not stand there, in the same notation.
     read, listed: files that must have been read, directories that must have been listed, with success.
+    needed: calls that must have succeeded, each a tool's name and the arguments that matter.
+    forbidden: tools that must not have been called at all.
+    tools: offered to the model, with the two file tools before them if files is set.
+    instructions: in place of the examples' own. before: questions of the same conversation that come first.
     """
 
     name: str
@@ -40,6 +45,12 @@ class Task:
     absent: tuple[str, ...] = ()
     read: tuple[str, ...] = ()
     listed: tuple[str, ...] = ()
+    needed: tuple[tuple[str, JsonObject], ...] = ()
+    forbidden: tuple[str, ...] = ()
+    tools: tuple[AgentTool, ...] = ()
+    files: bool = True
+    instructions: str | None = None
+    before: tuple[str, ...] = ()
 
 
 @dataclass
@@ -85,39 +96,67 @@ class _Watched:
 
 
 def attempt(client: ResponsesClient, config: AgentLoopConfig, project: Path, task: Task) -> Outcome:
-    """Run task over the files in project and mark what comes of it. Errors of the run are its outcome."""
+    """Run task with its tools and mark what comes of it. Errors of the run are its outcome."""
     outcome = Outcome(task.name)
-    read: set[str] = set()
-    listed: set[str] = set()
+    done: list[tuple[FunctionCall, bool]] = []
 
     def watch(event: AgentEvent) -> None:
         if event.type == "tool_result" and event.call and event.result:
-            path = str(event.call.arguments.get("path"))
             failed = event.result.is_error
             outcome.tool_errors += failed
-            outcome.calls.append(f"{event.call.name} {path}" + " (error)" * failed)
-            if not failed:
-                (read if event.call.name == "read_file" else listed).add(posixpath.normpath(path))
+            outcome.calls.append(_short(event.call) + " (error)" * failed)
+            done.append((event.call, not failed))
 
+    if task.instructions is not None:
+        config = replace(config, instructions=task.instructions)
     start = time.monotonic()
     try:
         with ProjectFiles(project, MAX_FILE_BYTES) as files:
-            tools = create_project_tools(files)
-            outcome.answer = run_agent(_Watched(client, outcome), tools, config, task.question, watch)
+            tools = [*(create_project_tools(files) if task.files else ()), *task.tools]
+            conversation = Conversation(_Watched(client, outcome), tools, config, watch)
+            for question in task.before:
+                conversation.ask(question)
+            done.clear()
+            outcome.answer = conversation.ask(task.question)
     except MiniPiError as error:
         outcome.error = str(error)
     outcome.seconds = round(time.monotonic() - start, 1)
     if not outcome.error:
-        outcome.faults = faults(task, outcome.answer, read, listed)
+        outcome.faults = faults(task, outcome.answer, done)
     return outcome
 
 
-def faults(task: Task, answer: str, read: set[str], listed: set[str]) -> list[str]:
-    """All that is wrong with answer; nothing, if it is right."""
+def _short(call: FunctionCall) -> str:
+    """A call in one line; of a file tool's arguments the path alone."""
+    if set(call.arguments) == {"path"}:
+        return f"{call.name} {call.arguments['path']}"
+    return f"{call.name} {json.dumps(call.arguments, ensure_ascii=False)}"
+
+
+def faults(task: Task, answer: str, done: Sequence[tuple[FunctionCall, bool]]) -> list[str]:
+    """All that is wrong with answer; nothing, if it is right. done: the calls and whether each succeeded."""
     found = [f"缺少 {fact}" for fact in task.facts if not states(answer, fact)]
     found += [f"不该有 {fact}" for fact in task.absent if states(answer, fact)]
-    found += [f"没有读取 {path}" for path in task.read if path not in read]
-    return found + [f"没有列出 {path}" for path in task.listed if path not in listed]
+    needed = [("read_file", {"path": path}) for path in task.read]
+    needed += [("list_files", {"path": path}) for path in task.listed]
+    for name, arguments in (*needed, *task.needed):
+        if not any(good and call.name == name and _covers(call.arguments, arguments) for call, good in done):
+            found.append(f"没有成功调用 {name} {json.dumps(arguments, ensure_ascii=False)}")
+    called = {call.name for call, _ in done}
+    return found + [f"不该调用 {name}" for name in task.forbidden if name in called]
+
+
+def _covers(given: JsonObject, needed: JsonObject) -> bool:
+    """Whether given has all of needed; text counts without regard to case, a path as it is resolved."""
+    return all(name in given and _same(name, given[name], value) for name, value in needed.items())
+
+
+def _same(name: str, given: object, needed: object) -> bool:
+    if isinstance(given, str) and isinstance(needed, str):
+        if name == "path":
+            return posixpath.normpath(given) == posixpath.normpath(needed)
+        return given.strip().lower() == needed.strip().lower()
+    return given == needed
 
 
 def states(answer: str, fact: str) -> bool:
@@ -148,36 +187,58 @@ def _iso(match: re.Match[str]) -> str:
     return f"{match[1]}-{int(match[2]):02d}-{int(match[3]):02d}"
 
 
-def main(
-    module: str, description: str, tasks: Sequence[Task], enough: int, project: Callable[[Path], Path]
-) -> int:
-    """The command: put every task to the server, print a line for each and one for all.
+@dataclass(frozen=True)
+class TaskSet:
+    """Tasks over one project, and how many of them must come out right.
 
-    project: given an empty scratch directory, says where the files are. Returns the exit status: 0 when
-    at least `enough` answers are right, 1 when not, 2 when there is no server.
+    project: given an empty scratch directory, says where the files are.
+    """
+
+    name: str
+    tasks: Sequence[Task]
+    enough: int
+    project: Callable[[Path], Path]
+
+
+def main(module: str, description: str, sets: Sequence[TaskSet]) -> int:
+    """The command: put every task to the server, print a line for each and one for each set.
+
+    With several sets, --set chooses one. Returns the exit status: 0 when every set that was run has
+    enough right answers, 1 when not, 2 when there is no server.
     """
     import sys
     import tempfile
 
-    parser = argparse.ArgumentParser(prog=f"python3 -m {module}", description=description)
+    names = [each.name for each in sets]
+    parser = Parser(prog=f"python3 -m {module}", description=description)
     parser.add_argument("--local-qwen", action="store_true", help="没有服务时，在本机起动一个真实的 Qwen")
     parser.add_argument("--record", type=Path, metavar="FILE", help="把结果写成 JSON")
     parser.add_argument("--only", metavar="WORD", default="", help="只做名字里有 WORD 的题")
+    if len(sets) > 1:
+        parser.add_argument("--set", choices=[*names, "all"], default="all", help="做哪一套题（默认 all）")
     args = parser.parse_args()
-    chosen = [task for task in tasks if args.only in task.name]
+    wanted = getattr(args, "set", "all")
+    done: dict[str, list[Outcome]] = {}
+    passed = True
     try:
         if args.record:
             check_writable(args.record)
         server = local_qwen(connection.base_url()) if args.local_qwen else nullcontext()
         with server, tempfile.TemporaryDirectory() as scratch:
             client, config = connection.connect()
-            outcomes = _run_all(client, config, project(Path(scratch)), chosen)
+            for each in sets:
+                if wanted in (each.name, "all"):
+                    chosen = [task for task in each.tasks if args.only in task.name]
+                    folder = Path(scratch, each.name)
+                    folder.mkdir()
+                    outcomes = done[each.name] = _run_all(client, config, each.project(folder), chosen)
+                    passed &= sum(outcome.right for outcome in outcomes) >= min(each.enough, len(chosen))
         if args.record:
-            write_record(args.record, _document(module, sys.argv[1:], config, outcomes))
+            write_record(args.record, _document(module, sys.argv[1:], config, done))
     except MiniPiError as error:
         print(error, file=sys.stderr)
         return 2
-    return 0 if sum(outcome.right for outcome in outcomes) >= min(enough, len(chosen)) else 1
+    return 0 if passed else 1
 
 
 def _run_all(
@@ -212,14 +273,20 @@ def _line(name: str, right: str, outcomes: Sequence[Outcome]) -> str:
 
 
 def _document(
-    module: str, arguments: list[str], config: AgentLoopConfig, outcomes: Sequence[Outcome]
+    module: str, arguments: list[str], config: AgentLoopConfig, done: dict[str, list[Outcome]]
 ) -> JsonObject:
-    shares = [share for outcome in outcomes for share in outcome.cached if share is not None]
     return {
         "version": VERSION,
         "command": command_line(module, arguments),
         "recorded_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "model": config.model,
+        "sets": {name: _summary(outcomes) for name, outcomes in done.items()},
+    }
+
+
+def _summary(outcomes: Sequence[Outcome]) -> JsonObject:
+    shares = [share for outcome in outcomes for share in outcome.cached if share is not None]
+    return {
         "right": sum(outcome.right for outcome in outcomes),
         "tasks": len(outcomes),
         "smallest_cached_share": min(shares, default=None),

@@ -1,17 +1,13 @@
-"""`python3 -m checks.model_tasks`: 24 questions about the files of a small shop, put to the real model.
-
-Takes a server at QWEN_BASE_URL, or `--local-qwen`; minutes, so it is not part of `python3 -m checks`.
-What was tried, and what it gave, is in model_tasks.md.
-"""
+"""24 questions about the files of a small shop."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
 
-from checks.support.real_model import Task, main
+from checks.support.real_model import Task
 
-SHOP = Path(__file__).parent / "fixtures" / "shop"
+SHOP = Path(__file__).parent.parent / "fixtures" / "shop"
 DAYS = {day: f"reports/daily-2026-09-{day:02d}.json" for day in (1, 2, 4, 5)}
 MONTHS = ("reports/monthly/2026-07.json", "reports/monthly/2026-08.json")
 
@@ -190,7 +186,3 @@ def shop(scratch: Path) -> Path:
     lines = (f"2026-09-05 {8 + i // 75:02d}:{i % 60:02d} GET /item/{i * 37 % 900} 200\n" for i in range(1500))
     (project / "logs" / "access.log").write_text("".join(lines), encoding="utf-8")
     return project
-
-
-if __name__ == "__main__":
-    raise SystemExit(main("checks.model_tasks", "24 道题，至少 20 道答对。", TASKS, 20, shop))
