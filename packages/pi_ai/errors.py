@@ -13,7 +13,13 @@ A plain MiniPiError is the caller's own: a setting that was refused before any r
 
 from __future__ import annotations
 
+import re
+from functools import lru_cache
 from typing import Any
+
+# What documentation tells people to set where no key is needed: it would be found in many an innocent text.
+_PLACEHOLDERS = {"lm-studio", "not-needed", "no-key-needed", "no-key-required", "sk-no-key-required"}
+_PLACEHOLDERS |= {"not-required", "placeholder", "dummy-key", "your-api-key", "anything"}
 
 
 class MiniPiError(Exception):
@@ -35,7 +41,14 @@ class MiniPiError(Exception):
 
 
 class ModelRequestError(MiniPiError):
-    """The request got no usable answer. status: the HTTP status, None when there was none."""
+    """The request got no usable answer.
+
+    status: the HTTP status, or the 429 that an error object spoke of; None when there was none.
+    retry_after: seconds after which asking again makes sense, 0 where the server named none; None when
+    asking again makes no sense.
+    """
+
+    retry_after: float | None = None
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -67,3 +80,35 @@ class CutOffCallError(AgentRunError, ProtocolError):
 
 class ToolError(MiniPiError):
     """Raise it in a handler: its text, which should name the next step, goes to the model."""
+
+
+def without_secret(value: Any, secret: str | None) -> Any:
+    """A JSON value with *** for secret in its strings, also where it is escaped in JSON, HTML or a URL.
+
+    What cannot be one is left alone: a well-known placeholder, and what is as short as a word (under 8
+    characters, or under 4 where it has letters and digits).
+    """
+    shortest = 4 if re.search("[0-9]", secret or "") and re.search("[A-Za-z]", secret or "") else 8
+    if not secret or len(secret) < shortest or secret.lower() in _PLACEHOLDERS:
+        return value
+    if isinstance(value, str):
+        return _spelled(secret).sub("***", value)
+    if isinstance(value, dict):
+        return {without_secret(key, secret): without_secret(item, secret) for key, item in value.items()}
+    return [without_secret(item, secret) for item in value] if isinstance(value, list) else value
+
+
+@lru_cache(maxsize=4)
+def _spelled(secret: str) -> re.Pattern[str]:
+    """All spellings of secret, with or without the dots that it ends in, which errors lose."""
+    from html.entities import html5
+
+    def spellings(char: str) -> str:
+        code, names = ord(char), [name for name, text in html5.items() if text == char]
+        entities = "|".join([f"#0*{code};?", f"#x0*{code:x};?", *map(re.escape, names)])
+        escapes = rf"\\+u00{code:02x}|%(?:25)*{code:02x}|&(?:amp;)*(?:{entities})"
+        return rf"(?:\\*{re.escape(char)}|{escapes})"
+
+    core = secret.rstrip(".") or secret
+    dots = "".join(f"{spellings(dot)}?" for dot in secret[len(core) :])
+    return re.compile("".join(map(spellings, core)) + dots, re.IGNORECASE)

@@ -89,11 +89,9 @@ def _lines(pieces: Iterable[bytes]) -> Iterator[str]:
             line, bom = bytearray(following), ""
 
 
-def refusal(
-    what: str, body: object, otherwise: str, status: int | None = None, secret: str | None = None
-) -> ModelRequestError:
-    """The error for what the server said (body), without secret, and what to do; a full context has its own."""
-    said = _said(body).replace(secret or "\0", "***")[:500] or "服务器没有说明原因"
+def refusal(what: str, body: object, otherwise: str, status: int | None = None) -> ModelRequestError:
+    """The error for what the server said (body), and what to do; a full context has its own."""
+    said = _said(body)[:500] or "服务器没有说明原因"
     if _CONTEXT_FULL.search(str(body)[:10_000]):
         advice = "请缩短问题或开始新的对话，或加大服务器的上下文（--ctx）。"
         return ContextFullError(f"{what}：上下文超出模型的窗口（{said}）。{advice}", status)

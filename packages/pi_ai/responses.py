@@ -9,11 +9,14 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .errors import CutOffCallError, ProtocolError
+from .errors import CutOffCallError, ModelRequestError, ProtocolError
 from .payload import PayloadEncoder
 from .reading import JsonObject, events, refusal, strict_json
+
+if TYPE_CHECKING:
+    from .wire import Deadline
 
 _CHECK_SERVER = "请检查模型服务器的日志，以及它是否支持 Responses 协议。"
 _CHECK_PARSER = "请检查服务器的 chat template 或 tool parser，或换用工具调用能力更强的模型。"
@@ -39,7 +42,9 @@ class ResponsesClient:
     """Asks one server that speaks the Responses protocol. Threads may share it.
 
     base_url: with or without /v1. api_key: sent to base_url's origin and nowhere else, never shown.
-    timeout: seconds for a whole request with its retries. max_response_bytes: after decompression.
+    timeout: seconds for a whole request with its retries; of a stream, for each silence in it, and 30
+    times as many for all of it. max_response_bytes: after decompression. on_wait: called with the seconds
+    and the error before each wait that a busy server (429, 503) costs.
     Raises MiniPiError for a setting that no request could be sent with.
     """
 
@@ -49,10 +54,12 @@ class ResponsesClient:
         api_key: str | None = None,
         timeout: float = 120.0,
         max_response_bytes: int = 32 << 20,
+        on_wait: Callable[[float, ModelRequestError], object] = lambda seconds, error: None,
     ) -> None:
         from .transport import Transport  # not above: HTTP is most of what an import would cost
 
         self._transport = Transport(base_url, api_key, timeout, max_response_bytes)
+        self._on_wait = on_wait
         self._per_thread = threading.local()
 
     def create(self, payload: Mapping[str, Any], on_text: Callable[[str], None] | None = None) -> JsonObject:
@@ -61,12 +68,30 @@ class ResponsesClient:
         on_text: asks for a stream, and gets each piece of text as it arrives. The object returned is
         the same, and the truth where the two disagree. What on_text raises passes through.
 
+        429 and 503 are asked again while nothing was shown and the timeout allows, after Retry-After.
         Raises ModelRequestError when there is no usable answer, ProtocolError when it is not an object
         of strict JSON, MiniPiError when payload cannot be written as JSON.
         """
         encoder = self._per_thread.__dict__.setdefault("encoder", PayloadEncoder())
         body = encoder.encode(payload if on_text is None else {**payload, "stream": True})
-        with contextlib.closing(self._transport.post(body)) as pieces:
+        deadline, shown = self._transport.deadline(), list[str]()
+
+        def show(text: str) -> None:
+            shown.append("")
+            on_text(text)  # type: ignore[misc]
+
+        for attempt in itertools.count():
+            try:
+                return self._ask(body, deadline, None if on_text is None else show)
+            except ModelRequestError as error:
+                if shown:
+                    raise
+                self._transport.wait(error, attempt, deadline, self._on_wait)
+        raise AssertionError
+
+    def _ask(self, body: bytearray, deadline: Deadline, on_text: Callable[[str], None] | None) -> JsonObject:
+        streamed = on_text is not None
+        with contextlib.closing(self._transport.post(body, deadline, stream=streamed)) as pieces:
             response = self._whole(pieces) if on_text is None else self._streamed(pieces, on_text)
         if (failure := _failure(response)) is not None:
             raise self._transport.error("失败", _CHECK_SERVER, failure)

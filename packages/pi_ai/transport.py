@@ -1,357 +1,244 @@
-"""One POST over HTTP/1.1: a deadline for all of it, a cap on the answer, a connection kept per thread.
+"""One POST to the model: settings, errors that say what to do, when to ask again, what a body may be.
 
-urllib finds the environment's proxies. The exchange is done here, since urllib closes its connection each
-time, waits anew for every byte, and has an e-mail parser take half of a turn's CPU time and of a cold
-start; what only some requests need is imported when they do. Nothing follows redirects. The name lookup
-alone can outlast the deadline: it cannot be interrupted.
+The HTTP is urllib's: see wire.py for the connections, proxies.py for the way. The name lookup alone can
+outlast the deadline: it cannot be interrupted.
 """
 
 from __future__ import annotations
 
-import binascii
 import codecs
 import contextlib
-import itertools
-import os
 import re
-import socket
+import ssl
 import threading
 import time
 import zlib
 from collections.abc import Callable, Generator, Iterator
-from typing import TYPE_CHECKING, Any
-from urllib.parse import SplitResult, unquote, urlsplit
+from functools import cached_property
+from http.client import HTTPException, IncompleteRead
+from typing import Any
+from urllib.error import URLError
+from urllib.parse import SplitResult, urlsplit
 
-from .errors import MiniPiError, ModelRequestError, ProtocolError
+from .errors import MiniPiError, ModelRequestError, ProtocolError, without_secret
+from .proxies import Proxy, proxy_for
 from .reading import refusal, strict_json
-
-if TYPE_CHECKING:
-    import ssl
+from .wire import OPENER, STREAM_FACTOR, Answer, Connection, Deadline, Post
 
 _LOG = "请查看模型服务器的日志后重试。"
-_KEY, _LATER = "请检查 QWEN_API_KEY。", "请稍后再试，或调大 timeout。"
+_KEY, _LONGER = "请检查 QWEN_API_KEY。", "调大 QWEN_TIMEOUT（timeout，单位是秒）。"
+_LATER = f"请稍后再试，或{_LONGER}"
 _ADVICE = {401: _KEY, 403: _KEY, 404: "请检查 QWEN_BASE_URL 和模型名。", 429: _LATER, 503: _LATER}
 _START = "server 启动了吗？请启动它，或加上 --local-qwen 使用本地模型，或把 QWEN_BASE_URL 指向已有的服务器。"
-_FAILURES = (OSError, EOFError, OverflowError, ValueError)
+_NO_QUOTA = "额度用完了，再问也没有用。请充值，或换一个 QWEN_API_KEY。"
+_FAILURES = (OSError, EOFError, OverflowError, ValueError, HTTPException)
+_CAUSES: tuple[tuple[Any, str, str], ...] = (
+    (TimeoutError, "超时，没有收完响应", f"请检查服务器是否卡住，或{_LONGER}"),
+    (ConnectionRefusedError, "无法连接", _START),
+    (ConnectionError, "没有收到响应，连接就断开了", _LOG),
+    (ssl.SSLCertVerificationError, "的 TLS 证书不可信", "请换用可信的证书，或用 SSL_CERT_FILE 指定它的 CA。"),
+    (OSError, "网络出错", "请检查 QWEN_BASE_URL（主机、端口、http 还是 https）、代理设置和网络。"),
+    ((EOFError, IncompleteRead), "的响应不完整", _LOG),
+    (OverflowError, "的响应太大", "请检查服务器，或调大 max_response_bytes。"),
+    (Exception, "收到的不是 HTTP 响应，或它的压缩、编码有误", "请检查 QWEN_BASE_URL 的端口，以及代理。"),
+)
+# What OpenAI, Anthropic and those after them call it in an error object, under HTTP 200 or in a stream too.
+_BUSY = {"rate_limit_exceeded": 429, "rate_limit_error": 429, "too_many_requests": 429}
+_SPENT = ("insufficient_quota", "exceeded_current_quota_error", "billing_hard_limit_reached")
+_REST_SECONDS, _REST_BYTES = 0.2, 65536  # what a reader who has what he wanted still waits for, and takes
 
 
 class Transport:
     """POSTs to base_url's /v1/responses. Settings and errors are those of ResponsesClient."""
 
     def __init__(self, base_url: str, api_key: str | None, timeout: float, max_bytes: int) -> None:
-        self._url, is_local = _endpoint(base_url)
-        if api_key and not re.fullmatch(r"[!-~]+", api_key):
+        self._url = _endpoint(base_url)
+        if not isinstance(api_key, str | None) or not re.fullmatch(r"[!-~]*", api_key or ""):
             raise MiniPiError("api_key 只能有可见的 ASCII 字符，不能有空格和换行。请检查 QWEN_API_KEY。")
-        if not 0 < timeout <= 1e9:
-            raise MiniPiError(f"timeout 必须是正的秒数，收到 {timeout!r}。请改正后重试。")
-        self.request = f"POST {self._url}"
+        if type(timeout) not in (int, float) or not 0 < timeout <= 1e9:
+            raise MiniPiError(f"timeout 必须是正的秒数，收到 {timeout!r:.50}。请检查 QWEN_TIMEOUT。")
+        if type(max_bytes) is not int or max_bytes <= 0:
+            raise MiniPiError(f"max_response_bytes 必须是正整数，收到 {max_bytes!r:.50}。请改正后重试。")
+        self.request = f"POST {self._url.geturl()}"
         self._key, self._timeout, self._max_bytes = api_key, timeout, max_bytes
-        self._headers = {"Host": urlsplit(self._url).netloc, "User-Agent": "mini_pi"}
+        self._headers = {"Host": self._url.netloc, "User-Agent": "mini_pi"}
         self._headers |= {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key}"
-        self._is_local = is_local
         self._idle = threading.local()  # a connection in use is out of reach: broken off, it is dropped
-        self._tls: ssl.SSLContext | None = None  # one for all: making it takes longer than a turn
+
+    def deadline(self) -> Deadline:
+        """For one request and its repetitions; a stream, once it has begun, has one of its own."""
+        return Deadline(self._timeout)
 
     def error(
-        self, what: str, advice: str, body: object = None, status: int | None = None
+        self, what: str, advice: str, body: object = None, status: int | None = None, retry_after: str = ""
     ) -> ModelRequestError:
-        """An error that says what was asked of whom, what the server said (body), and what to do."""
+        """An error that says what was asked of whom, what the server said (body), and what to do.
+
+        status: that of HTTP; without one, an error object in body may say that it is a 429.
+        """
         if body is None:
             return ModelRequestError(f"{self.request} {what}。{advice}", status)
-        return refusal(f"{self.request} {what}", body, advice, status, self._key)
+        named = _error_names(body)
+        if status is None and any(name in ("429", *_BUSY, *_SPENT) for name in named):
+            status, advice = 429, _LATER
+        is_spent = status == 429 and any(name in _SPENT for name in named)
+        shown = without_secret(body, self._key)
+        error = refusal(f"{self.request} {what}", shown, _NO_QUOTA if is_spent else advice, status)
+        if status in (429, 503) and not is_spent:
+            error.retry_after = _seconds(retry_after)
+        return error
 
-    def post(self, body: bytearray) -> Generator[bytes]:
-        """Yield the answer's body in UTF-8 as it comes. Leaving early, by close(), drops the connection."""
-        deadline = time.monotonic() + self._timeout
-        for attempt in itertools.count():
-            answer: _Answer = self._try(self._exchange, body, deadline)
-            try:
-                pieces = answer.pieces(self._max_bytes)
-                while 200 <= answer.status < 300:
-                    piece = self._try(next, pieces, None)
-                    if piece is None:
-                        return
-                    yield piece
-                refused = self._refusal(answer, pieces)
-            finally:
-                if answer.whole and answer.keeps:
-                    self._idle.connection = answer.connection
-                else:
-                    answer.connection.close()
-            wait = max(_retry_after(answer.headers.get("retry-after", "")), min(2**attempt / 2, 8))
-            if answer.status not in (429, 503) or wait >= deadline - time.monotonic():
-                raise refused
-            time.sleep(wait)
+    def wait(
+        self, error: ModelRequestError, attempt: int, deadline: Deadline, tell: Callable[..., Any]
+    ) -> None:
+        """Sleep until asking again makes sense, after tell(seconds, error). attempt: from 0.
 
-    def _exchange(self, body: bytearray, deadline: float) -> _Answer:
-        kept: _Connection | None = getattr(self._idle, "connection", None)
+        Raises error when it makes none, or not within the deadline.
+        """
+        if error.retry_after is None:
+            raise error
+        seconds = max(error.retry_after, min(2**attempt / 2, 8))
+        if seconds >= deadline.left():
+            if error.retry_after > 0:
+                error.args = (
+                    f"{error}服务器要 {error.retry_after:.0f} 秒后才接受请求（Retry-After），等不到那时。",
+                )
+            raise error
+        tell(seconds, error)
+        time.sleep(seconds)
+
+    def post(self, body: bytearray, deadline: Deadline, *, stream: bool = False) -> Generator[bytes]:
+        """Yield the answer's body in UTF-8 as it comes; stream: with the deadline of a stream.
+
+        Leaving early, by close(), keeps the connection only if the rest of the answer is already there.
+        Raises ModelRequestError; nothing is asked again.
+        """
+        connection, answer = self._try(deadline, self._open, body, deadline)
+        is_whole = False
+        try:
+            pieces = _pieces(answer, self._max_bytes)
+            if not 200 <= answer.status < 300:
+                text, is_whole = _beginning(pieces)
+                raise self._refusal(answer, text)
+            if stream:
+                deadline = answer.wire.deadline = Deadline(self._timeout, stream=True)
+            while (piece := self._try(deadline, next, pieces, None)) is not None:
+                yield piece
+            is_whole = True
+        except GeneratorExit:
+            if not answer.will_close:
+                answer.wire.deadline = Deadline(_REST_SECONDS)
+                is_whole = _beginning(pieces)[1]
+        finally:
+            answer.close()
+            if is_whole and not answer.will_close and not answer.wire.stray:
+                self._idle.connection = connection
+            else:
+                connection.close()
+
+    def _open(self, body: bytearray, deadline: Deadline) -> tuple[Connection, Answer]:
+        request = Post(self._url.geturl(), body, self._headers)
+        request.take, request.deadline = self._take, deadline
+        if self._proxy:
+            request.set_proxy(self._proxy.host, "http")
+            if self._proxy.login:
+                request.add_header("Proxy-Authorization", self._proxy.login)
+        kept: Connection | None = getattr(self._idle, "connection", None)
+        try:
+            answer = OPENER.open(request)
+            return request.connection, answer
+        except OSError:
+            if kept is None or kept.wire.answered:
+                raise
+        return self._open(body, deadline)  # once: a kept connection died before the first byte of an answer
+
+    def _take(self, host: str) -> Connection:
+        """This thread's idle connection if it is still good, else a new one to host, a proxy or the server."""
+        kept: Connection | None = getattr(self._idle, "connection", None)
         self._idle.connection = None
         if kept is not None and kept.is_quiet():
-            with contextlib.suppress(ConnectionError):
-                return kept.exchange(body, deadline)
-            if kept.answered:
-                raise EOFError
-        proxy = None if self._is_local else _proxy(self._url)
-        if self._url.startswith("https:") and self._tls is None:
-            from ssl import create_default_context
+            return kept
+        name = self._url.hostname or ""
+        if self._proxy:
+            return Connection(host, None, name, self._tls)
+        return Connection(name, self._url.port or (443 if self._tls else 80), name, self._tls)
 
-            self._tls = create_default_context()
-        fresh = _Connection(urlsplit(self._url), self._headers, proxy, self._tls, deadline)
-        return fresh.exchange(body, deadline)
+    @cached_property
+    def _proxy(self) -> Proxy | None:
+        return proxy_for(self._url)
 
-    def _refusal(self, answer: _Answer, pieces: Iterator[bytes]) -> ModelRequestError:
-        text = b""
-        with contextlib.suppress(*_FAILURES):  # the status is known in any case
-            while len(text) < 65536 and (piece := next(pieces, None)) is not None:
-                text += piece
+    @cached_property
+    def _tls(self) -> ssl.SSLContext | None:
+        """One for all connections: making it takes longer than a turn."""
+        return ssl.create_default_context() if self._url.scheme == "https" else None
+
+    def _refusal(self, answer: Answer, text: bytes) -> ModelRequestError:
         body: object = text.decode("utf-8", "replace")
         with contextlib.suppress(ValueError, ProtocolError):
             body = strict_json(str(body))
         advice = _ADVICE.get(answer.status, _LOG)
         if 300 <= answer.status < 400:
             advice = "不跟随重定向，请把 QWEN_BASE_URL 改成最终的地址。"
-            body = answer.headers.get("location", body)  # what the server says, so the key is taken out
-        return self.error(f"返回 HTTP {answer.status}", advice, body, answer.status)
+            body = answer.headers.get("location", body)
+        retry_after = answer.headers.get("retry-after", "")
+        return self.error(f"返回 HTTP {answer.status}", advice, body, answer.status, retry_after)
 
-    def _try(self, step: Callable[..., Any], *arguments: Any) -> Any:
+    def _try(self, deadline: Deadline, step: Callable[..., Any], *arguments: Any) -> Any:
         """step(*arguments), with what the standard library raises turned into an error that helps."""
         try:
             return step(*arguments)
         except _FAILURES as failure:
-            what, advice = _cause(failure)
-            if isinstance(failure, TimeoutError):
-                what += f"（timeout={self._timeout:g} 秒）"
-            raise self.error(what, advice, getattr(failure, "strerror", None)) from None
+            error = self._failed(failure, deadline)
+        raise error  # not above: as its context, failure would keep frames and sockets alive with it
+
+    def _failed(self, failure: Exception, deadline: Deadline) -> ModelRequestError:
+        if isinstance(failure, URLError) and isinstance(failure.reason, Exception):
+            failure = failure.reason
+        what, advice = next((what, advice) for kind, what, advice in _CAUSES if isinstance(failure, kind))
+        if isinstance(failure, TimeoutError):
+            silence = "里没有新内容" if deadline.left() > 0 else f"的 {STREAM_FACTOR} 倍里没有收完"
+            what += f"（timeout={self._timeout:g} 秒{silence if deadline.stream else ''}）"
+        said = getattr(failure, "strerror", None) or (str(failure) if type(failure) is OSError else None)
+        return self.error(what, advice, said)
 
 
-def _cause(failure: Exception) -> tuple[str, str]:
-    """What went wrong, and what to do."""
-    from ssl import SSLCertVerificationError
-
-    causes: tuple[tuple[type[Exception], str, str], ...] = (
-        (TimeoutError, "超时，没有收完响应", "请检查服务器是否卡住，或调大 timeout。"),
-        (ConnectionRefusedError, "无法连接", _START),
-        (ConnectionError, "没有收到响应，连接就断开了", _LOG),
-        (SSLCertVerificationError, "的 TLS 证书不可信", "请换用可信的证书，或用 SSL_CERT_FILE 指定它的 CA。"),
-        (OSError, "网络出错", "请检查 QWEN_BASE_URL（主机、端口、http 还是 https）、代理设置和网络。"),
-        (EOFError, "的响应不完整", _LOG),
-        (OverflowError, "的响应太大", "请检查服务器，或调大 max_response_bytes。"),
-        (Exception, "收到的不是 HTTP 响应，或它的压缩、编码有误", "请检查 QWEN_BASE_URL 的端口，以及代理。"),
-    )
-    return next((what, advice) for kind, what, advice in causes if isinstance(failure, kind))
+def _error_names(body: object) -> list[str]:
+    """What the error object in a response, an event or a body calls itself: code, type and status."""
+    layers = [body]
+    for key in ("response", "error"):
+        layers += [layer[key] for layer in layers if isinstance(layer, dict) and key in layer]
+    keys = ("code", "type", "status", "status_code")
+    return [str(layer.get(key)).lower() for layer in layers if isinstance(layer, dict) for key in keys]
 
 
-def _endpoint(base_url: str) -> tuple[str, bool]:
-    """Where to post to, and whether that is this machine. The error shows no URL: it may hold a password."""
-    try:
-        parts = urlsplit(base_url)
-        valid = bool(parts.hostname) and parts.scheme in ("http", "https") and parts.port != 0
-    except (ValueError, TypeError, AttributeError):
-        valid = False
-    if not valid or re.search(r"[^!-~]|[@?#]", base_url):
-        raise MiniPiError(
-            "base_url 应该像 http://127.0.0.1:8021 或 https://主机/v1：以 http:// 或 https:// 开头，"
-            "只有可见的 ASCII 字符，不带用户名、密码、? 和 #。请检查 QWEN_BASE_URL。"
-        )
-    path = re.sub(r"(/+v1)?/*$", "", parts.path)
-    is_local = re.fullmatch(r"127(\.\d+){1,3}|::1|(.*\.)?localhost", parts.hostname or "") is not None
-    return f"{parts.scheme}://{parts.netloc}{path}/v1/responses", is_local
+def _beginning(pieces: Iterator[bytes]) -> tuple[bytes, bool]:
+    """What is there of the pieces, up to a limit and whatever befalls them, and whether that is all."""
+    text = b""
+    with contextlib.suppress(*_FAILURES):
+        while len(text) < _REST_BYTES:
+            piece = next(pieces, None)
+            if piece is None:
+                return text, True
+            text += piece
+    return text, False
 
 
-def _left(deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise TimeoutError
-    return left
-
-
-def _retry_after(value: str) -> float:
-    """Seconds that a Retry-After header asks for, as number or date; 0 for nonsense."""
-    if re.fullmatch(r"[0-9]*(\.[0-9]+)?", value):
-        return float(value or 0)
-    from email.utils import parsedate_to_datetime
-
-    try:
-        return parsedate_to_datetime(value).timestamp() - time.time()
-    except (ValueError, TypeError, IndexError, OverflowError):
-        return 0
-
-
-def _proxy(url: str) -> SplitResult | None:
-    """The proxy that the environment names for this URL. Raises OSError for one that is no HTTP proxy."""
-    from urllib.request import getproxies, proxy_bypass
-
-    parts = urlsplit(url)
-    named = None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
-    if not named:
-        return None
-    proxy = urlsplit(named if "://" in named else f"http://{named}")
-    if proxy.scheme not in ("http", "https") or not proxy.hostname:
-        raise OSError(0, "代理只能是 HTTP 代理")
-    return proxy
-
-
-def _login(proxy: SplitResult) -> dict[str, str]:
-    if proxy.username is None:
-        return {}
-    pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
-    return {"Proxy-Authorization": f"Basic {binascii.b2a_base64(pair.encode(), newline=False).decode()}"}
-
-
-class _Connection:
-    """A socket whose every wait ends with the deadline of the exchange that it is in."""
-
-    def __init__(
-        self,
-        url: SplitResult,
-        headers: dict[str, str],
-        proxy: SplitResult | None,
-        tls: ssl.SSLContext | None,
-        deadline: float,
-    ) -> None:
-        self.deadline, self.answered, self.unread, self._process = deadline, False, b"", os.getpid()
-        way, login = proxy or url, _login(proxy) if proxy else {}
-        port = way.port or (443 if tls and not proxy else 80)
-        self._socket = socket.create_connection((way.hostname, port), _left(deadline))
-        try:
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if proxy and tls:
-                self._send(_head(f"CONNECT {url.netloc}{'' if url.port else ':443'}", login) + b"\r\n")
-                if _Answer(self).status != 200:
-                    raise OSError(0, "代理拒绝了连接")
-            if tls:
-                self._socket.settimeout(_left(deadline))
-                self._socket = tls.wrap_socket(self._socket, server_hostname=url.hostname)
-        except BaseException:
-            self.close()
-            raise
-        target = url.geturl() if proxy and not tls else url.path
-        self._head = _head(f"POST {target}", headers if tls else headers | login)
-
-    def close(self) -> None:
-        self._socket.close()
-
-    def __del__(self) -> None:
-        with contextlib.suppress(AttributeError):  # when it could not be opened
-            self.close()
-
-    def is_quiet(self) -> bool:
-        """Whether nothing has come since the last answer, not even its end; False in a forked process."""
-        try:
-            self._socket.settimeout(0)
-            socket.socket.recv(self._socket, 1, socket.MSG_PEEK)  # SSLSocket's own takes no flags
-        except BlockingIOError:
-            return self._process == os.getpid() and not self.unread
-        except OSError:
-            pass
-        return False
-
-    def exchange(self, body: bytearray, deadline: float) -> _Answer:
-        self.deadline, self.answered = deadline, False
-        try:
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the answer may say why
-                self._send(b"%bContent-Length: %d\r\n\r\n" % (self._head, len(body)))
-                self._send(body)
-            return _Answer(self)
-        except BaseException:
-            self.close()
-            raise
-
-    def _send(self, data: bytes | bytearray) -> None:
-        sent = 0
-        with memoryview(data) as view:  # released at once, or the buffer could not grow after an error
-            while sent < len(view):
-                self._socket.settimeout(_left(self.deadline))
-                sent += self._socket.send(view[sent:])
-
-    def receive(self, most: int = 65536) -> bytes:
-        """Some bytes, as soon as there are any, and no more than most; b"" at the end."""
-        data = self.unread
-        if not data:
-            self._socket.settimeout(_left(self.deadline))
-            data = self._socket.recv(65536)
-            self.answered = self.answered or bool(data)
-        self.unread = data[most:]
-        return data[:most]
-
-    def line(self) -> bytes:
-        line = b""
-        while b"\n" not in line:
-            data = self.receive()
-            if not data:
-                raise EOFError if self.answered else ConnectionResetError
-            line += data
-            if len(line) > 200_000:
-                raise ValueError
-        line, _, self.unread = line.partition(b"\n")
-        return line.rstrip(b"\r")
-
-
-def _head(start: str, headers: dict[str, str]) -> bytes:
-    lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
-    return f"{start} HTTP/1.1\r\n{''.join(lines)}".encode("ascii")
-
-
-class _Answer:
-    """An answer: its head is read, its body comes in pieces; `whole` once the end was reached."""
-
-    def __init__(self, connection: _Connection) -> None:
-        self.connection, self.whole, self.status = connection, False, 100
-        while self.status in (100, 102, 103):  # not yet the answer
-            start = re.fullmatch(rb"HTTP/1\.([01]) +(\d{3})( .*)?", connection.line())
-            if start is None:
-                raise ValueError
-            version, self.status = start[1], int(start[2])
-            lines = list(itertools.islice(iter(connection.line, b""), 100))
-        pairs = (line.decode("latin-1").partition(":") for line in lines)
-        self.headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
-        length = "0" if self.status in (204, 304) else self.headers.get("content-length", "")
-        if len(lines) == 100 or not re.fullmatch("[0-9]*", length):
-            raise ValueError
-        self._chunked = self.headers.get("transfer-encoding", "").lower() == "chunked"
-        self._length = int(length) if length else None
-        self.keeps = version == b"1" and "close" not in self.headers.get("connection", "").lower()
-
-    def pieces(self, limit: int) -> Iterator[bytes]:
-        """The body as it comes: decompressed, in UTF-8, within the limit, its end checked."""
-        pieces = _capped(self._received(), limit)
-        encoding = self.headers.get("content-encoding", "identity").lower()
-        if encoding in ("gzip", "x-gzip", "deflate"):
-            pieces = _capped(_inflated(pieces), limit)
-        elif encoding not in ("identity", ""):
-            raise ValueError
-        charset = re.search(r"charset=[\"']?([\w-]+)", self.headers.get("content-type", ""), re.IGNORECASE)
-        if charset and charset[1].lower() != "utf-8":
-            with contextlib.suppress(LookupError):  # an unknown charset: JSON is UTF-8
-                b" ".decode(charset[1], "ignore")
-                pieces = (text.encode() for text in codecs.iterdecode(pieces, charset[1]))
-        yield from pieces
-        self.whole = True
-
-    def _received(self) -> Iterator[bytes]:
-        if not self._chunked:
-            yield from self._next(self._length)
-            return
-        size = 1
-        while size > 0:
-            digits = re.match(rb"[0-9a-fA-F]{1,16}(?=[ ;]|$)", self.connection.line())
-            if digits is None:
-                raise ValueError
-            size = int(digits[0], 16)
-            yield from self._next(size)
-            while self.connection.line():
-                pass  # trailers, behind the last chunk
-
-    def _next(self, length: int | None) -> Iterator[bytes]:
-        """length bytes, or all until the connection closes."""
-        while length != 0 and (piece := self.connection.receive(length or 65536)):
-            yield piece
-            length = length and length - len(piece)
-        if length:
-            raise EOFError
-        self.keeps = self.keeps and length is not None
+def _pieces(answer: Answer, limit: int) -> Iterator[bytes]:
+    """The body as it comes: decompressed, in UTF-8, within the limit, its end checked."""
+    pieces = _capped(answer.received(), limit)
+    encoding = answer.headers.get("content-encoding", "identity").lower()
+    if encoding in ("gzip", "x-gzip", "deflate"):
+        pieces = _capped(_inflated(pieces), limit)
+    elif encoding not in ("identity", ""):
+        raise ValueError
+    charset = re.search(r"charset=[\"']?([\w-]+)", answer.headers.get("content-type", ""), re.IGNORECASE)
+    if charset and charset[1].lower() != "utf-8":
+        with contextlib.suppress(LookupError):  # an unknown charset: JSON is UTF-8
+            b" ".decode(charset[1], "ignore")
+            pieces = (text.encode() for text in codecs.iterdecode(pieces, charset[1]))
+    yield from pieces
 
 
 def _inflated(pieces: Iterator[bytes]) -> Iterator[bytes]:
@@ -376,3 +263,30 @@ def _capped(pieces: Iterator[bytes], limit: int) -> Iterator[bytes]:
         if limit < 0:
             raise OverflowError
         yield piece
+
+
+def _seconds(retry_after: str) -> float:
+    """Seconds that a Retry-After header asks for, as number or date; 0 for nonsense."""
+    if re.fullmatch(r"[0-9]*(\.[0-9]+)?", retry_after):
+        return min(float(retry_after or 0), 1e9)
+    from email.utils import parsedate_to_datetime
+
+    try:
+        return max(0, parsedate_to_datetime(retry_after).timestamp() - time.time())
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return 0
+
+
+def _endpoint(base_url: str) -> SplitResult:
+    """Where to post to. The error shows no URL: it may hold a password."""
+    try:
+        parts = urlsplit(base_url)
+        valid = bool(parts.hostname) and parts.scheme in ("http", "https") and parts.port != 0
+    except (ValueError, TypeError, AttributeError):
+        valid = False
+    if not valid or re.search(r"[^!-~]|[@?#]", base_url):
+        raise MiniPiError(
+            "base_url 应该像 http://127.0.0.1:8021 或 https://主机/v1：以 http:// 或 https:// 开头，"
+            "只有可见的 ASCII 字符，不带用户名、密码、? 和 #。请检查 QWEN_BASE_URL。"
+        )
+    return parts._replace(path=re.sub(r"(/+v1)?/*$", "", parts.path) + "/v1/responses")
