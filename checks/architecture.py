@@ -27,7 +27,7 @@ ROOMS = ("pi_ai", "pi_agent", "pi_coding_agent", "qianchat", "examples", "checks
 
 # All lines of a package, docstrings included: what design.md allows, and what was agreed since. Growth past
 # the first number needs a reason in CHANGELOG.md.
-BUDGETS = {"pi_ai": (450, 1300), "pi_agent": (750, 750), "pi_coding_agent": (350, 350)}
+BUDGETS = {"pi_ai": (450, 1450), "pi_agent": (750, 1150), "pi_coding_agent": (350, 350)}
 LOOP_BODY = 60
 
 IMPORT_MILLISECONDS, IMPORT_MEGABYTES = 60, 15
@@ -493,7 +493,7 @@ LONG = 'def run_agent():\n    """Planted."""\n' + "    x = 1\n" * 61
         ),
         ("a_word", nothing_happens_at_import, AI, "print('hello')", "hello"),
         ("a_bug", nothing_happens_at_import, AI, "1 / 0", "ZeroDivisionError"),
-        ("a_long_package", budgets, AI, "#\n" * 1400, "agreed"),
+        ("a_long_package", budgets, AI, "#\n" * 1500, "agreed"),
         ("growth_without_a_reason", budgets, CODING, "#\n" * 360, "no reason"),
         ("a_long_loop", loop_fits_a_page, "packages/pi_agent/loop.py", LONG, "61 lines"),
         ("a_lost_loop", loop_fits_a_page, "packages/pi_agent/loop.py", DOC, "gone"),

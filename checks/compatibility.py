@@ -75,7 +75,10 @@ class Server:
             "max_output_tokens": 256,
             "temperature": 0,
             **fields,
-            "input": [{"role": "user", "content": [{"type": "input_text", "text": text}]}, *items],
+            "input": [
+                {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]},
+                *items,
+            ],
         }
         return self.client.create(payload, on_text) if on_text else self.client.create(payload)
 
@@ -124,7 +127,7 @@ def reasoning_items(server: Server) -> Finding:
     output = response_output(response)
     if not any(item.get("type") == "reasoning" for item in output):
         return Finding(UNSEEN, "这个模型没有给出 reasoning 项")
-    again = {"role": "user", "content": [{"type": "input_text", "text": "再加 1 呢？"}]}
+    again = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "再加 1 呢？"}]}
     response_output(server.ask("1 加 1 等于几？", *output, again))
     return Finding(WORKS, "原样回放，服务器接受")
 

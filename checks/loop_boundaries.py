@@ -123,7 +123,7 @@ class TheArticlesRun(Case):
         self.assertEqual(self.answer, ANSWER)
 
     def test_the_first_request_holds_the_question_alone_as_one_input_text_part(self) -> None:
-        user = {"role": "user", "content": [{"type": "input_text", "text": QUESTION}]}
+        user = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": QUESTION}]}
         self.assertEqual(self.inputs[0], [user])
 
     def test_the_directory_result_is_inside_the_second_request(self) -> None:
@@ -175,7 +175,7 @@ class Rule1TheHistoryIsReplayedAsItCame(Case):
         with ScriptedModel(both, THIRD) as model:
             self.run_loop(model)
         kinds = [item.get("type") for item in model.requests[1]["input"]]
-        self.assertEqual(kinds, [None, *["function_call"] * 2, *["function_call_output"] * 2])
+        self.assertEqual(kinds, ["message", *["function_call"] * 2, *["function_call_output"] * 2])
 
     def test_only_arguments_given_as_an_object_become_the_string_that_the_protocol_asks_for(self) -> None:
         given = {
@@ -338,7 +338,69 @@ class Rule3ATurnIsOneModelRequest(Case):
         self.fails(AgentRunError, ScriptedModel(*[FIRST] * 8))
 
 
+class CallsOfAnotherKind(Case):
+    """They cannot be run here: the error names the kind, and the next question can be answered."""
+
+    def test_end_the_run_and_leave_no_orphan(self) -> None:
+        for kind in ("custom_tool_call", "mcp_approval_request", "computer_call", "local_shell_call"):
+            foreign = {"type": kind, "id": "x", "call_id": "c", "name": "f"}
+            for output in ([foreign], [message("I try."), foreign], [call("list_files", {}, "d"), foreign]):
+                history: list[JsonObject] = []
+                with self.subTest(kind=kind, items=len(output)):
+                    with ScriptedModel(response(*output), THIRD) as model:
+                        with self.assertRaisesRegex(AgentRunError, kind):
+                            run_agent(model, self.tools, AgentLoopConfig("m", "i"), QUESTION, history=history)
+                        run_agent(model, self.tools, AgentLoopConfig("m", "i"), QUESTION, history=history)
+                    kinds = [item["type"] for item in model.requests[1]["input"]]
+                    self.assertEqual(kinds, ["message", "message"])
+        self.assertEqual(self.ran, [])
+
+    def test_hosted_ones_are_the_server_s_and_are_sent_back(self) -> None:
+        search = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
+        with ScriptedModel(response(search, *FIRST["output"]), THIRD) as model:
+            self.assertEqual(self.run_loop(model), ANSWER)
+        self.assertEqual(model.requests[1]["input"][1], search)
+
+
+class WhatIsNotTheEnd(Case):
+    def test_commentary_is_shown_and_never_the_answer(self) -> None:
+        looking = message("我先看看。", phase="commentary")
+        seen: list[str | None] = []
+        with ScriptedModel(response(looking, *THIRD["output"])) as model:
+            answer = self.run_loop(model, emit=lambda event: seen.append(event.text))
+        self.assertEqual((answer, seen[0]), (ANSWER, "我先看看。" + ANSWER))
+        self.events.clear()
+        self.fails(AgentRunError, ScriptedModel(response(looking)))
+
+    def test_end_turn_false_is_no_end(self) -> None:
+        with ScriptedModel({**response(message("还没完。")), "end_turn": False}, THIRD) as model:
+            self.assertEqual(self.run_loop(model), ANSWER)
+        with ScriptedModel(response(message("还没完。", end_turn=False)), THIRD) as model:
+            self.assertEqual(self.run_loop(model), ANSWER)
+        self.assertEqual(model.requests[1]["input"][1]["content"][0]["text"], "还没完。")
+        self.events.clear()
+        self.fails(AgentRunError, ScriptedModel(*[{**THIRD, "end_turn": False}] * 8))
+
+    def test_a_cut_response_of_reasoning_alone_leaves_none_behind(self) -> None:
+        thought = {"type": "reasoning", "id": "rs_1", "summary": []}
+        for cut in (response(thought, status="incomplete"), response(thought)):
+            history: list[JsonObject] = []
+            with self.assertRaises(AgentRunError):
+                run_agent(
+                    ScriptedModel(cut), self.tools, AgentLoopConfig("m", "i"), QUESTION, history=history
+                )
+            self.assertEqual([item["type"] for item in history], ["message"])
+
+
 class Rule4WhatARequestHolds(Case):
+    def test_a_choice_is_left_out_where_there_are_no_tools(self) -> None:
+        self.tools = []
+        with ScriptedModel(THIRD) as model:
+            self.run_loop(model)
+        [request] = model.requests
+        self.assertEqual(request["tools"], [])
+        self.assertFalse({"tool_choice", "parallel_tool_calls"} & set(request))
+
     def test_the_core_fields_and_nothing_else(self) -> None:
         with ScriptedModel(THIRD) as model:
             self.run_loop(model)
@@ -705,11 +767,11 @@ class AnswerAfterRepeat(Case):
     def offers(self, *steps: JsonObject, **settings: Any) -> list[tuple[int, object]]:
         with ScriptedModel(*steps) as model:
             self.run_loop(model, **settings)
-        return [(len(request["tools"]), request["tool_choice"]) for request in model.requests]
+        return [(len(request["tools"]), request.get("tool_choice")) for request in model.requests]
 
     def test_then_the_model_can_only_answer(self) -> None:
         offers = self.offers(FIRST, FIRST, THIRD, answer_after_repeat=True)
-        self.assertEqual(offers, [(2, "auto"), (2, "auto"), (0, "none")])
+        self.assertEqual(offers, [(2, "auto"), (2, "auto"), (0, None)])
 
     def test_it_is_off_unless_asked_for(self) -> None:
         self.assertEqual(self.offers(FIRST, FIRST, THIRD), [(2, "auto")] * 3)
@@ -724,11 +786,11 @@ class AnswerAfterRepeat(Case):
         anything = AgentTool("f", "", {"type": "object"}, lambda arguments: "ok")
         self.tools = [anything]
         steps = [response(call("f", text)) for text in ('{"a": 1, "b": 2}', '{"b": 2, "a": 1}')]
-        self.assertEqual(self.offers(*steps, THIRD, answer_after_repeat=True)[2], (0, "none"))
+        self.assertEqual(self.offers(*steps, THIRD, answer_after_repeat=True)[2], (0, None))
 
     def test_a_handler_that_changes_its_arguments_does_not_hide_the_repeat(self) -> None:
         self.tools[0] = tool("list_files", lambda arguments: arguments.pop("path"))
-        self.assertEqual(self.offers(FIRST, FIRST, THIRD, answer_after_repeat=True)[2], (0, "none"))
+        self.assertEqual(self.offers(FIRST, FIRST, THIRD, answer_after_repeat=True)[2], (0, None))
 
     def test_a_call_that_failed_before_may_be_tried_again(self) -> None:
         failing = response(call("list_files", {"path": "nowhere"}))
@@ -737,15 +799,15 @@ class AnswerAfterRepeat(Case):
 
     def test_twice_in_one_response_is_a_repeat_too(self) -> None:
         twice = response(*FIRST["output"], call("list_files", {"path": "reports"}, "call_02"))
-        self.assertEqual(self.offers(twice, THIRD, answer_after_repeat=True)[1], (0, "none"))
+        self.assertEqual(self.offers(twice, THIRD, answer_after_repeat=True)[1], (0, None))
 
     def test_a_repeat_before_another_call_of_the_same_response_still_counts(self) -> None:
         both = response(*FIRST["output"], *SECOND["output"])
-        self.assertEqual(self.offers(FIRST, both, THIRD, answer_after_repeat=True)[2], (0, "none"))
+        self.assertEqual(self.offers(FIRST, both, THIRD, answer_after_repeat=True)[2], (0, None))
 
     def test_a_call_all_the_same_runs_and_opens_the_tools_again(self) -> None:
         offers = self.offers(FIRST, FIRST, SECOND, THIRD, answer_after_repeat=True)
-        self.assertEqual(offers[2:], [(0, "none"), (2, "auto")])
+        self.assertEqual(offers[2:], [(0, None), (2, "auto")])
         self.assertEqual(self.ran[-1], ("read_file", REPORT))
 
     def test_a_required_tool_that_is_pending_comes_first(self) -> None:

@@ -82,7 +82,7 @@ def show_result(result: ToolResult) -> None:
 
 def user_item(question: str) -> JsonObject:
     """The first item of a history, as the article writes it."""
-    return {"role": "user", "content": [{"type": "input_text", "text": question}]}
+    return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": question}]}
 
 
 def check_whole(response: JsonObject, output: list[JsonObject], config: AgentLoopConfig) -> None:

@@ -17,8 +17,6 @@ def step(args: Namespace) -> str:
             "model": config.model,
             "instructions": INSTRUCTIONS,
             "tools": [],
-            "tool_choice": "none",
-            "parallel_tool_calls": False,
             "store": False,
             **config.request_options,
             "input": [user_item(args.question)],

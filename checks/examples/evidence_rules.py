@@ -161,7 +161,7 @@ def each_request_continues_the_one_before(run: Run) -> Complaints:
         for item in fresh[len(last) :]:
             if item.get("type") != "function_call_output" and item.get("role") != "user":
                 yield f"turn {number} carries an item of unknown origin"
-        if set(turn["changed_settings"]) - {"tools", "tool_choice"}:
+        if set(turn["changed_settings"]) - {"tools", "tool_choice", "parallel_tool_calls"}:
             yield f"turn {number} changed {list(turn['changed_settings'])}"
         last = turn["response"]["output"]
 
@@ -212,7 +212,7 @@ def the_command_makes_it_again(run: Run) -> Complaints:
 
 
 def it_asked_nothing_of_tools(run: Run) -> Complaints:
-    if run.settings["tools"] or run.settings["tool_choice"] != "none" or run.calls or run.results:
+    if run.settings["tools"] or "tool_choice" in run.settings or run.calls or run.results:
         yield "tools were there"
     yield from it_ended(run, "answered", turns=1)
 
@@ -242,7 +242,7 @@ def the_model_chose_freely(run: Run) -> Complaints:
         settings = run.settings | turn["changed_settings"]
         offered = (settings["tool_choice"], len(settings["tools"]))
         # After a repeated call no tools are offered (AgentLoopConfig.answer_after_repeat).
-        if offered not in ([("auto", 2)] if turn is not run.turns[-1] else [("auto", 2), ("none", 0)]):
+        if offered not in ([("auto", 2)] if turn is not run.turns[-1] else [("auto", 2), (None, 0)]):
             yield f"tool_choice and number of tools were {offered}"
 
 

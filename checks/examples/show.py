@@ -53,7 +53,7 @@ def turn_of(new_items: list[JsonObject], *output: object, **fields: object) -> J
 
 
 def user(text: str) -> JsonObject:
-    return {"role": "user", "content": [{"type": "input_text", "text": text}]}
+    return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
 
 
 def result(text: object, call_id: str = "call_1") -> JsonObject:

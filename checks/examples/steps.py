@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -22,7 +23,7 @@ from unittest import mock
 from checks.support.harness import JsonObject, call, main, message, response, table
 from checks.support.server import Raw, Reply, Request, Scripted, ScriptedServer
 from examples.common import QUESTION, UNFINISHED
-from packages.pi_ai import MiniPiError
+from packages.pi_ai import MiniPiError, ModelRequestError
 from packages.qianchat import connection
 from packages.qianchat.server.local_qwen import LOCAL_MODEL
 
@@ -149,14 +150,14 @@ class TheSteps(Case):
             requests[0],
             {
                 "model": LOCAL_MODEL,
-                "input": [{"role": "user", "content": [{"type": "input_text", "text": QUESTION}]}],
+                "input": [
+                    {"type": "message", "role": "user", "content": [{"type": "input_text", "text": QUESTION}]}
+                ],
                 "tools": [],
-                "tool_choice": "none",
                 "store": False,
                 "reasoning": {"effort": "none"},
-                "max_output_tokens": 2048,
+                "max_output_tokens": 800,
                 "temperature": 0,
-                "parallel_tool_calls": False,
             },
         )
 
@@ -260,12 +261,12 @@ OVERLOADED = Reply(500, body={"error": {"message": "显存不足\x1b[2J\nline tw
         (
             "step_1_a_cap_that_was_reached",
             ONE,
-            [response(message("x"), usage={"output_tokens": 2048})],
+            [response(message("x"), usage={"output_tokens": 800})],
             "",
-            "2048",
+            "800",
         ),
         ("step_1_a_refusal", ONE, [response(REFUSED)], "", "不行"),
-        ("step_1_no_text", ONE, [response()], "", "max_output_tokens"),
+        ("step_1_no_text", ONE, [response()], "", "没有返回文本"),
         ("step_1_blank_text", ONE, [response(message(" \n"))], "", "没有返回文本"),
         ("step_2_no_call", TWO, [DONE], f"\n[第 1 轮模型文本]\n{ANSWER}\n", "没有请求工具"),
         ("step_2_half_a_call", TWO, [CUT_CALL], "", "list_files"),
@@ -359,7 +360,7 @@ class Help(Case):
             self.assertNotIn(english, done.stdout)
 
 
-DEFAULTS = {"max_output_tokens": 2048, "temperature": 0, "reasoning": {"effort": "none"}}
+DEFAULTS = {"max_output_tokens": 800, "temperature": 0, "reasoning": {"effort": "none"}}
 
 
 class TheEnvironment(unittest.TestCase):
@@ -373,6 +374,33 @@ class TheEnvironment(unittest.TestCase):
                 self.assertEqual((config.model, config.request_options), (LOCAL_MODEL, DEFAULTS))
                 self.assertIsNone(connection.api_key())
                 self.assertTrue(config.answer_after_repeat)
+
+    def test_another_model_may_write_more(self) -> None:
+        with mock.patch.dict(os.environ, {"QWEN_MODEL": "qwen3-0.6b"}, clear=True):
+            self.assertEqual(connection.request_options()["max_output_tokens"], 2048)
+
+    def test_reasoning_that_is_wanted_is_asked_for_in_a_form_that_can_be_sent_back(self) -> None:
+        with mock.patch.dict(os.environ, {"QWEN_REASONING": "low"}, clear=True):
+            options = connection.request_options()
+        self.assertEqual(options["reasoning"], {"effort": "low"})
+        self.assertEqual(options["include"], ["reasoning.encrypted_content"])
+
+    def test_the_timeout_is_read_and_nonsense_refused(self) -> None:
+        for text, seconds in (("", 120), ("600", 600), ("0.5", 0.5)):
+            with mock.patch.dict(os.environ, {"QWEN_TIMEOUT": text}, clear=True):
+                self.assertEqual(connection.timeout(), seconds)
+        for text in ("0", "-1", "nan", "inf", "1e99", "two", "\udcff"):
+            with mock.patch.dict(os.environ, {"QWEN_TIMEOUT": text}, clear=True):
+                with self.assertRaisesRegex(MiniPiError, "QWEN_TIMEOUT.*请") as caught:
+                    connection.connect()
+                str(caught.exception).encode()
+
+    def test_a_wait_is_told_on_a_terminal_only(self) -> None:
+        for terminal, told in ((True, "服务器忙（HTTP 503），3 秒后再问"), (False, "")):
+            stream = io.StringIO()
+            with mock.patch.object(stream, "isatty", return_value=terminal), mock.patch("sys.stderr", stream):
+                connection._tell_wait(3, ModelRequestError("busy", 503))
+            self.assertTrue(stream.getvalue().startswith(told) if told else not stream.getvalue())
 
     def test_values_are_taken_and_an_empty_reasoning_is_not_sent(self) -> None:
         values = {"QWEN_MODEL": "qwen3-0.6b", "QWEN_MAX_OUTPUT_TOKENS": "64", "QWEN_REASONING": ""}
@@ -462,7 +490,9 @@ class TheRecord(Case):
         self.assertEqual(document["settings"]["model"], "my-model")
         self.assertNotIn("input", document["settings"])
         new = [turn["new_items"] for turn in document["turns"]]
-        question = [{"role": "user", "content": [{"type": "input_text", "text": QUESTION}]}]
+        question = [
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": QUESTION}]}
+        ]
         first = [*LIST["output"], output_of("call_a", DAILY)]
         self.assertEqual(new, [question, first, [*READ["output"], output_of("call_b", REPORT)]])
         self.assertEqual([turn["response"] for turn in document["turns"]], [LIST, READ, DONE])
@@ -496,8 +526,9 @@ class TheRecord(Case):
         done, requests = play(FOUR, [DONE], "--question", odd, "--record", str(record))
         self.assertEqual((done.status, done.stderr), (0, ""))
         document = json.loads(record.read_text("utf-8"))
-        self.assertEqual(document["turns"][0]["new_items"], requests[0]["input"])
-        self.assertEqual(requests[0]["input"][0]["content"][0]["text"], question)
+        self.assertEqual(document["turns"][0]["new_items"][0]["content"][0]["text"], question)
+        sent = question.replace("\udcff", "\ufffd")
+        self.assertEqual(requests[0]["input"][0]["content"][0]["text"], sent)
         self.assertIn("~nobody", document["command"])
 
     def test_a_link_to_nowhere_is_written_through_and_not_removed(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 import unittest
+import warnings
 
 from checks.support import harness
 from checks.support.harness import ScriptedModel, message, response, table
@@ -198,6 +199,29 @@ def fenced(text: str, language: str = "json") -> str:
         ("python_by_position", 'read_file("a.md")'),
         ("python_without_arguments", "list_files()"),
         ("python_cut_off", '[read_file(path="a.m'),
+        ("python_over_several_lines", 'read_file(\n    path="a.md",\n)'),
+        ("python_that_prints", 'print(read_file(path="a.md"))'),
+        ("python_that_prints_without_end", 'print(read_file(path="a.md"'),
+        ("python_that_keeps_the_result", fenced('text = read_file("a.md")\nprint(text)', "python")),
+        ("python_that_awaits", "await read_file('a.md')"),
+        ("python_of_gemini", 'default_api.read_file(path="a.md")'),
+        ("python_of_gemini_printed", fenced('print(default_api.read_file(path="a.md"))', "tool_code")),
+        ("python_of_gpt_oss", 'functions.read_file(path="a.md")'),
+        ("python_with_an_object", 'read_file({"path": "a.md"})'),
+        ("python_with_an_object_of_json", 'read_file({"path": "a.md", "all": true})'),
+        ("python_with_an_object_cut_off", 'read_file({"path": "a.'),
+        ("python_with_an_object_printed", 'print(read_file({"path": "a.md"}))'),
+        ("tools_tag_with_half_an_end", f"<tools> {CALL} </tool"),
+        ("tool_call_tag_with_half_an_end", f"<tool_call>\n{CALL}\n</tool_c"),
+        (
+            "tool_use_tag_with_a_name",
+            '<tool_use><name>read_file</name><arguments>{"path": "."}</arguments></tool_use>',
+        ),
+        (
+            "tool_use_tag_with_a_name_on_lines",
+            "<tool_use>\n  <name>read_file</name>\n  <parameters>\n<path>a</path>\n</parameters>\n</tool_use>",
+        ),
+        ("tool_use_tag_with_a_name_cut_off", '<tool_use><name>read_file</name><arguments>{"pa'),
         (
             "tags_of_function_gemma",
             "<start_function_call>call:read_file{path:<escape>a.md<escape>}<end_function_call>",
@@ -293,6 +317,59 @@ class AnAnswerAllTheSame(unittest.TestCase):
         self.assertIsNone(written_call(text, TOOLS))
 
 
+SCHEMA = {
+    "type": "object",
+    "properties": {"path": {"type": "string", "minLength": 1}},
+    "required": ["path"],
+    "additionalProperties": False,
+}
+DECLARED = {
+    name: AgentTool(name, "", SCHEMA, lambda _: "never")
+    for name in ("read_file", "list_files", "price", "config")
+}
+
+
+@table(
+    [
+        ("the_tool_as_the_key", '{"read_file": {"path": "a.md"}}', "read_file"),
+        ("the_tool_as_the_key_in_a_fence", fenced('{"read_file": {"path": "a.md"}}'), "read_file"),
+        ("the_tool_as_the_key_of_other_arguments", '{"config": {"debug": true}}', None),
+        ("arguments_beside_the_tool", '{"tool": "read_file", "path": "a.md"}', "read_file"),
+        ("arguments_beside_the_action", '{"action": "read_file", "path": "a.md"}', "read_file"),
+        ("other_data_beside_the_tool", '{"tool": "read_file", "uses": 12}', None),
+        ("a_name_and_its_type", '{"name": "price", "type": "number"}', None),
+        ("a_name_and_a_type_that_calls_have", '{"name": "price", "type": "function"}', None),
+        ("a_word_before_an_object", 'config {"debug": true}', None),
+        ("a_word_before_its_arguments", 'config {"path": "a.md"}', "config"),
+        ("the_name_of_a_function", "list_files()", None),
+        ("the_name_of_a_function_in_backticks", "`list_files()`", None),
+        ("a_function_with_a_path", 'list_files("reports")', "list_files"),
+        ("a_function_with_an_empty_path", 'list_files("")', None),
+        ("json_with_arguments", CALL, "read_file"),
+        (
+            "json_with_arguments_in_a_string",
+            '{"name": "read_file", "arguments": "{\\"path\\": \\".\\"}"}',
+            "read_file",
+        ),
+        ("json_with_wrong_arguments", '{"name": "read_file", "arguments": {"file": "a.md"}}', None),
+        ("json_with_a_number", '{"name": "read_file", "arguments": {"path": 5}}', None),
+        ("json_cut_off", CALL[:45], "read_file"),
+        ("a_signature", "read_file(path: str) -> str", None),
+        ("python_with_a_variable", "read_file(path)", None),
+        ("python_that_computes", 'print(len(read_file("a.md")))', None),
+        ("python_that_imports", 'import os\nread_file("a.md")', None),
+        ("a_warning_in_a_string", 'read_file("a\\d.md")', "read_file"),
+    ]
+)
+class TheToolsOwnSchemaDecides(unittest.TestCase):
+    """Arguments that it refuses make no call."""
+
+    def row(self, text: str, name: str | None) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.assertEqual(written_call(text, DECLARED), name)
+
+
 class TheFirstOfSeveralIsNamed(unittest.TestCase):
     def test_in_each_form(self) -> None:
         for text in (f"{LIST}\n{CALL}", f"[{LIST}, {CALL}]", "list_files()\nread_file('a')"):
@@ -325,6 +402,11 @@ class TheFirstOfSeveralIsNamed(unittest.TestCase):
         ("bars", "<|" * 40_000),
         ("backticks_after_a_name", "read_file" + "`" * 40_000 + "x"),
         ("dots_in_a_name", "read.file-" * 40_000),
+        ("python_on_many_lines", "read_file(\n'a')\n" * 20_000),
+        ("python_in_parentheses", "read_file(" * 40_000),
+        ("python_of_many_minus_signs", "read_file(" + "-" * 90_000 + "1)"),
+        ("prints", "print(" * 40_000),
+        ("name_tags", "<name>" * 40_000),
         ("key_openings", '{"name": ' * 40_000),
         ("spaces_in_a_broken_call", '{"name"' + " " * 40_000 + ": "),
         ("spaces_after_function", "function" + " " * 40_000),

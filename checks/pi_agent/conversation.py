@@ -28,7 +28,7 @@ LOOK = response(call("look", {"at": "reports"}))
 
 
 def user(text: str) -> JsonObject:
-    return {"role": "user", "content": [{"type": "input_text", "text": text}]}
+    return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
 
 
 def answers(*texts: str) -> list[JsonObject]:

@@ -19,7 +19,7 @@ SEED = 20260906
 
 
 def user(text: str) -> JsonObject:
-    return {"role": "user", "content": [{"type": "input_text", "text": text}]}
+    return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
 
 
 def output(text: str) -> JsonObject:
@@ -121,10 +121,30 @@ class TheBuffer(unittest.TestCase):
                 history.append(output(str(turn)))
         self.assertLessEqual(encode.call_count, 50 + 1)
 
-    def test_other_planes_are_sent_as_they_are_and_half_a_pair_as_its_escape(self) -> None:
+    def test_other_planes_are_sent_as_they_are_and_half_a_pair_as_a_replacement_character(self) -> None:
         body = bytes(PayloadEncoder().encode({"input": [output("汉😀\ud83d!"), output('\x00\u2028\\"')]}))
-        self.assertIn("汉😀\\ud83d!".encode(), body)
-        self.assertEqual(json.loads(body)["input"], [output("汉😀\ud83d!"), output('\x00\u2028\\"')])
+        self.assertIn("汉😀\ufffd!".encode(), body)
+        self.assertEqual(json.loads(body)["input"], [output("汉😀\ufffd!"), output('\x00\u2028\\"')])
+
+    def test_the_two_halves_of_a_pair_are_joined(self) -> None:
+        body = PayloadEncoder().encode(
+            {"model": "\ud83d\ude00", "\udc80": 1, "input": [output("\ud83d\ude00")]}
+        )
+        self.assertEqual(json.loads(body), {"model": "😀", "\ufffd": 1, "input": [output("😀")]})
+
+    def test_what_python_holds_for_equal_is_sent_as_it_is_now(self) -> None:
+        for values in (
+            (True, 1, 1.0),
+            (False, 0, 0.0, -0.0),
+            ([1], [True]),
+            ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+        ):
+            encoder = PayloadEncoder()
+            for value in (*values, *reversed(values)):
+                for sent in ({"x": value, "input": []}, {"input": [{"x": value}, output("a")]}):
+                    fresh = bytes(PayloadEncoder().encode(sent))
+                    with self.subTest(value=value):
+                        self.assertEqual(bytes(encoder.encode(sent)), fresh)
 
     def test_no_key_with_a_null_value_is_sent_but_nulls_inside_items_are(self) -> None:
         body = json.loads(PayloadEncoder().encode({"a": None, "input": [{"encrypted_content": None}]}))

@@ -263,7 +263,9 @@ class Accepted(unittest.TestCase):
         )
 
     def test_c13_the_question_is_one_input_text_part(self) -> None:
-        expected = [{"role": "user", "content": [{"type": "input_text", "text": "几点了？"}]}]
+        expected = [
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "几点了？"}]}
+        ]
         with Server(CASES["C13"]["received"]["got"]) as server:
             self.assertEqual(server.ask(), "unrelated")
         self.assertEqual(server.requests[0].json["input"], expected)
@@ -365,15 +367,17 @@ class LargeAndDeep(unittest.TestCase):
         with Server(Reply(200, {}, b" " * (64 * MIB))) as server:
             self.assertRaisesRegex(ModelRequestError, "^第 1 轮：.*太大.*请", server.ask)
 
-    def test_half_a_surrogate_pair_travels_as_its_escape(self) -> None:
+    def test_no_half_of_a_surrogate_pair_reaches_the_wire(self) -> None:
         seen: list[AgentEvent] = []
         sent = [message("a\ud83d"), call("get_time", '{"x": "\\ud83d"}', call_id="c")]
         with Server(response(*sent), response(message("b\ude00"))) as server:
             answer = run_agent(ResponsesClient(server.url), TOOLS, server.config(), "问\ud800", seen.append)
         for shown in [answer, *(str(event) for event in seen)]:
             shown.encode()
-        self.assertEqual(server.requests[1].json["input"][1:3], sent)
-        self.assertIn(b"\\ud83d", server.requests[1].body)
+        question, text, replayed, _ = server.requests[1].json["input"]
+        self.assertEqual(question["content"][0]["text"], "问\ufffd")
+        self.assertEqual(text["content"][0]["text"], "a\ufffd")
+        self.assertEqual(replayed, sent[1])
 
 
 class EveryRow(unittest.TestCase):

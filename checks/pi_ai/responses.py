@@ -114,6 +114,17 @@ class ArgumentsCutOff(unittest.TestCase):
         )
 
 
+class ArgumentsCutOffInAWholeResponse(unittest.TestCase):
+    def test_are_the_model_s_doing_and_not_the_cap_s(self) -> None:
+        item = {**call("f"), "arguments": '{"path": "rep'}
+        with self.assertRaisesRegex(CutOffCallError, "chat template 或 tool parser") as caught:
+            parse_function_calls([item], {"output_tokens": 12})
+        self.assertNotIn("QWEN_MAX_OUTPUT_TOKENS", str(caught.exception))
+        for unknown in (None, {}, {"output_tokens": 0}, [1]):
+            with self.assertRaisesRegex(CutOffCallError, "QWEN_MAX_OUTPUT_TOKENS"):
+                parse_function_calls([item], unknown)
+
+
 @harness.table(
     [
         ("no_name", {"name": None}, "name"),
@@ -249,7 +260,34 @@ def text_part(text: Any) -> JsonObject:
         ),
         ("other_tags_before_the_end_of_one", [message("if a<b, <i>x</i>\n</think>\nHello")], {}, "Hello"),
         ("only_the_end_at_the_start", [message("</think>\nHello")], {}, "Hello"),
-        ("only_the_end_and_no_answer", [message("I should greet.\n</think>")], {}, ""),
+        ("only_the_end_and_no_answer", [message("I should greet.\n</think>")], {}, "I should greet."),
+        ("an_answer_and_a_stray_end", [message("The answer is 5.</think>")], {}, "The answer is 5."),
+        (
+            "a_sentence_that_begins_with_the_tag",
+            [message("<think> opens the reasoning.")],
+            {},
+            "<think> opens the reasoning.",
+        ),
+        (
+            "an_answer_about_both_tags",
+            [message("Qwen writes\n<think>\nhm\n</think>\nand then answers.")],
+            {},
+            "Qwen writes\n<think>\nhm\n</think>\nand then answers.",
+        ),
+        (
+            "an_end_that_a_sentence_is_about",
+            [message("It ends with </think>\nand the answer follows.")],
+            {},
+            "It ends with </think>\nand the answer follows.",
+        ),
+        ("commentary_is_no_answer", [message("I look.", phase="commentary"), message("5")], {}, "5"),
+        (
+            "commentary_alone_is_no_answer",
+            [message("I look.", phase="commentary")],
+            {"output_text": "I look."},
+            "",
+        ),
+        ("a_final_answer_by_its_phase", [message("5", phase="final_answer")], {}, "5"),
         ("a_think_tag_within_a_line", [message("the tag </think> ends it")], {}, "the tag </think> ends it"),
         ("a_think_block_further_down", [message("a\n<think>b")], {}, "a\n<think>b"),
         ("the_top_level_field_with_a_think_block", [], {"output_text": "<think>a</think>b"}, "b"),
@@ -301,6 +339,22 @@ GARBAGE = {"usage": [1], "incomplete_details": "x", "max_output_tokens": "64", "
         ("an_item_stopped_half_way", [message("In", status="incomplete")], {}, None, "incomplete"),
         ("a_call_stopped_half_way", [call("f", status="incomplete")], {}, None, "incomplete"),
         ("incomplete_for_an_endless_reason", [HI], {"incomplete_details": {"reason": "x\ud800" * 9999}}, None, "^.{,200}$"),
+        ("nothing_came_although_some_tokens_were_used", [], {"usage": {"output_tokens": 5}}, 64, None),
+        ("a_text_that_repeats_itself_to_the_cap", [message("目录：\n" + "- notes\n- logs\n" * 40)], USED_64, 64,
+         "重复自己.*- notes - logs"),
+        ("a_character_that_repeats_itself", [message("好" * 500)], {"status": "incomplete"}, None, "重复自己"),
+        ("a_table_that_was_cut", [message("|---" * 3 + "-" * 300)], USED_64, 64, "max_output_tokens=64"),
+        ("a_text_that_was_cut_and_does_not_repeat", [message("".join(map(str, range(200))))], USED_64, 64, "max_output_tokens=64"),
+        ("a_text_that_repeats_itself_and_ends", [message("好" * 500)], USED_64, 65, None),
+        ("a_custom_tool_call", [{"type": "custom_tool_call", "call_id": "c", "name": "f", "input": ""}], {}, None,
+         "custom_tool_call"),
+        ("a_request_for_approval_beside_text", [HI, {"type": "mcp_approval_request", "id": "a"}], {}, None,
+         "mcp_approval_request"),
+        ("a_computer_call", [{"type": "computer_call", "call_id": ["c"]}], {}, None, "computer_call"),
+        ("a_call_of_a_kind_that_nobody_knows", [{"type": "teleport_call", "call_id": "c"}], {}, None, "teleport_call"),
+        ("a_hosted_call", [{"type": "web_search_call", "id": "w"}, HI], {}, None, None),
+        ("a_call_that_the_server_answered", [{"type": "shell_call", "call_id": "c"},
+         {"type": "shell_call_output", "call_id": "c"}, HI], {}, None, None),
         ("cancelled", [HI], {"status": "cancelled"}, None, "cancelled"),
         ("queued", [], {"status": "queued"}, None, "queued"),
         ("in_progress", [HI], {"status": "in_progress"}, None, "in_progress"),

@@ -90,6 +90,10 @@ class EventsByTheBook(unittest.TestCase):
 HI = completed(message("hi"))
 
 
+def item_done(item: JsonObject, index: int = 0) -> bytes:
+    return event("response.output_item.done", output_index=index, item=item)
+
+
 @harness.table(
     [
         ("deltas_and_the_final_object", delta("h") + delta("i") + HI, "hi", "hi"),
@@ -106,6 +110,16 @@ HI = completed(message("hi"))
         ("blank_lines_before_it", b"\r\n\r\n" + HI, "", "hi"),
         ("a_mark_before_it", b"\xef\xbb\xbf" + HI, "", "hi"),
         ("an_error_that_is_null", event("response.created", error=None) + HI, "", "hi"),
+        ("heartbeats_without_data", b"data:\n\ndata: \n\n" + HI, "", "hi"),
+        ("items_that_came_before_an_empty_output", item_done(message("hi")) + completed(), "", "hi"),
+        (
+            "items_in_another_order",
+            item_done(message("ho"), 1) + item_done(message("hi"), 0) + completed(),
+            "",
+            "hi",
+        ),
+        ("items_and_no_output_at_all", item_done(message("hi")) + completed(output=None), "", "hi"),
+        ("items_that_are_there_in_the_end", item_done(message("ho")) + HI, "", "hi"),
         ("plain_json", json.dumps(response(message("hi"))).encode(), "hi", "hi"),
         (
             "plain_json_after_a_mark",
@@ -130,6 +144,18 @@ class StreamsThatAreRead(unittest.TestCase):
         )
         with ScriptedServer(Raw(STREAM, event("response.incomplete", response=final))) as server:
             self.assertEqual(ResponsesClient(server.url).create(ASK, on_text=print), final)
+
+    def test_an_event_called_incomplete_is_so_whatever_status_stands_inside(self) -> None:
+        final = response(message("In"), status="completed")
+        with ScriptedServer(Raw(STREAM, event("response.incomplete", response=final))) as server:
+            answer = ResponsesClient(server.url).create(ASK, on_text=print)
+        self.assertEqual(answer, {**final, "status": "incomplete"})
+
+    def test_calls_that_came_as_items_are_the_output(self) -> None:
+        calls = [call("f", {}, "a"), call("g", {}, "b")]
+        wire = item_done(calls[0], 0) + item_done(calls[1], 1) + completed()
+        with ScriptedServer(Raw(STREAM, wire)) as server:
+            self.assertEqual(ResponsesClient(server.url).create(ASK, on_text=print)["output"], calls)
 
     def test_plain_json_without_text_shows_nothing(self) -> None:
         with ScriptedServer(response(call("f"))) as server:
@@ -209,8 +235,13 @@ class StreamsThatAreUseless(unittest.TestCase):
             with self.assertRaisesRegex(ModelRequestError, "超时.*timeout=0.3 秒里没有新内容.*QWEN_TIMEOUT"):
                 ResponsesClient(server.url, timeout=0.3).create(ASK, on_text=lambda text: None)
 
+    def test_a_text_that_repeats_itself_until_the_deadline_is_told_as_that(self) -> None:
+        with ScriptedServer(Raw(STREAM, *[delta("- notes and logs\n")] * 40, 3)) as server:
+            with self.assertRaisesRegex(ModelRequestError, "重复自己（“- notes and logs”）.*换一种问法"):
+                ResponsesClient(server.url, timeout=0.3).create(ASK, on_text=lambda text: None)
+
     def test_a_stream_that_drips_for_ever_ends_too(self) -> None:
-        drips = [part for _ in range(400) for part in (delta("a"), 0.02)]
+        drips = [part for number in range(400) for part in (delta(f"{number} "), 0.02)]
         with ScriptedServer(Raw(STREAM, *drips)) as server:
             with self.assertRaisesRegex(
                 ModelRequestError, "超时.*timeout=0.1 秒的 30 倍里没有收完.*QWEN_TIMEOUT"

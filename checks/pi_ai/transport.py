@@ -299,6 +299,24 @@ OVERFLOW = {"code": 400, "message": "request (6030 tokens) exceeds the available
         ("a_full_context_in_openai", 400, {"error": {"message": "too long", "code": "context_length_exceeded"}},
          "上下文超出.*too long"),
         ("a_full_context_in_vllm", 400, {"message": "This model's maximum context length is 4096 tokens."}, "上下文超出"),
+        ("a_full_context_in_sglang", 400,
+         {"message": "Input length (9000 tokens) exceeds the maximum allowed length (8192 tokens)."}, "上下文超出"),
+        ("a_full_context_in_vllm_s_other_words", 400,
+         {"error": "The decoder prompt (length 9000) is longer than the maximum model length of 8192."}, "上下文超出"),
+        ("a_full_context_in_gemini", 400,
+         {"error": {"message": "The input token count (9) exceeds the maximum number of tokens allowed (8)."}}, "上下文超出"),
+        ("a_full_context_in_anthropic", 400, {"error": {"message": "prompt is too long: 9 tokens > 8 maximum"}}, "上下文超出"),
+        ("a_full_context_in_tgi", 422, {"error": "`inputs` tokens + `max_new_tokens` must be <= 4096."}, "上下文超出"),
+        ("a_full_context_in_groq", 413, {"error": "Please reduce the length of the messages or completion."}, "上下文超出"),
+        ("a_refused_key_whose_link_has_the_word", 401, {"error": "see https://x.example/context-window"}, "QWEN_API_KEY"),
+        ("a_bad_field_whose_link_has_the_word", 400, {"error": "bad field, see https://x.example/context-window"}, "改正请求"),
+        ("a_field_of_that_name", 400, {"error": "Unknown parameter: context_length"}, "改正请求"),
+        ("reasoning_is_refused", 400, {"error": "does not support parameters: ['reasoning_effort']"}, "QWEN_REASONING="),
+        ("reasoning_is_unknown", 422, {"detail": [{"loc": ["body", "reasoning"], "msg": "Extra inputs"}]}, "QWEN_REASONING="),
+        ("reasoning_was_not_stored", 404, {"error": {"message": "Item with id 'rs_6f' not found."}}, "QWEN_REASONING="),
+        ("a_bad_request", 400, {"error": "bad"}, "改正请求"),
+        ("an_unprocessable_request", 422, {"error": "bad"}, "改正请求"),
+        ("too_large_a_request", 413, {"error": "too large"}, "缩短问题"),
         ("a_redirect", 302, "", "不跟随重定向"),
         ("several_errors", 400, {"errors": [{"reason": "first"}, {"message": "second"}]}, "first；second"),
         ("a_status_in_words", 400, {"error": {"status": "INVALID_ARGUMENT"}}, "INVALID_ARGUMENT"),
@@ -317,6 +335,22 @@ class Refusals(unittest.TestCase):
         self.assertRegex(str(error), words)
         self.assertTrue(str(error).isprintable())
         self.assertLess(len(str(error)), 900)
+        if status in (400, 413, 422):
+            self.assertNotIn("重试", str(error))
+
+    def test_a_busy_server_that_counts_tokens_is_busy_and_not_full(self) -> None:
+        busy = Reply(429, {"Retry-After": "9"}, {"error": "too many tokens, please wait"})
+        with ScriptedServer(busy) as server:
+            error = failure(self, lambda: client(server, timeout=1).create(ASK))
+        self.assertRegex(str(error), "HTTP 429.*please wait.*QWEN_TIMEOUT.*9 秒后.*Retry-After")
+
+    def test_a_spent_quota_is_not_asked_again(self) -> None:
+        for fields in ({"code": "insufficient_quota"}, {"type": "insufficient_quota", "code": None}):
+            with ScriptedServer(
+                Reply(429, {"Retry-After": "0"}, {"error": {"message": "spent", **fields}})
+            ) as server:
+                error = failure(self, lambda server=server: client(server).create(ASK))
+            self.assertRegex(str(error), "HTTP 429.*spent.*额度")
 
     def test_where_a_redirect_leads_is_told_without_the_key(self) -> None:
         place = f"https://login.example/?\x1b[31mkey={KEY}&" + "x" * 50_000

@@ -6,12 +6,13 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from ..pi_ai import JsonObject, ProtocolError, parse_function_calls
+from ..pi_ai import JsonObject, ProtocolError, foreign_call, parse_function_calls, response_output
 
 
 def user_item(question: str) -> JsonObject:
-    """A question, as one input_text part: not every server reads a plain string."""
-    return {"role": "user", "content": [{"type": "input_text", "text": question}]}
+    """A question, as one input_text part: not every server reads a plain string. The type is required by the
+    Open Responses schema."""
+    return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": question}]}
 
 
 def output_item(call_id: str, output: str) -> JsonObject:
@@ -43,13 +44,23 @@ def close_open_calls(history: list[JsonObject]) -> None:
         history.append(output_item(call_id, "这次调用没有完成：运行被中断，结果未知。"))
 
 
+def items_of(response: JsonObject) -> list[JsonObject]:
+    """The output items. Raises ProtocolError also for a tool's output among them: tools run here."""
+    output = response_output(response)
+    if any(item.get("type") == "function_call_output" for item in output):
+        raise ProtocolError("响应里夹带了 function_call_output，而工具在这里执行。请检查模型服务器。")
+    return output
+
+
 def replayable(output: list[JsonObject]) -> list[JsonObject]:
-    """Nothing of a response with half a call: servers answer HTTP 500 whenever it is sent again."""
+    """All of output, or nothing where servers would refuse it ever after: with half a call, a call that nobody
+    answers, or reasoning that nothing follows (OpenAI: "without its required following item")."""
     try:
         parse_function_calls(output)
     except ProtocolError:
         return []
-    return output
+    only_reasoning = all(item.get("type") == "reasoning" for item in output)
+    return [] if only_reasoning or foreign_call(output) else output
 
 
 def circle(history: Sequence[JsonObject]) -> tuple[list[str], int] | None:

@@ -14,14 +14,15 @@ from ..pi_ai import (
     JsonObject,
     MiniPiError,
     ProtocolError,
+    goes_on,
     output_text,
     parse_function_calls,
-    response_output,
+    spoken_text,
     unfinished,
 )
 from .answer import after_all_turns, final_answer
 from .config import AgentLoopConfig, check_settings
-from .history import close_open_calls, output_item, replayable, user_item
+from .history import close_open_calls, items_of, output_item, replayable, user_item
 from .tools import AgentTool, ToolResult
 
 Usage = list[JsonObject | None]
@@ -66,7 +67,7 @@ def run_agent(
     2. Each turn is one model request that carries the whole history.
     3. A response that is half a product (cut off, refused, failed) ends the run with an error.
     4. The output items join the history as they came, before anything else is added.
-    5. Without a tool call, the text is the answer; with none, the run has failed.
+    5. Without a tool call, the text is the answer; with none, the run has failed. `end_turn: false` is no end.
     6. With calls, each runs in order and its result joins the history under its call_id.
     7. Then the next turn begins; when the turns are used up, the run has failed.
 
@@ -93,19 +94,19 @@ def run_agent(
             request = _request(config, tools_by_name, history, pending, repeated)
             response = _response(client, request, config, turn, emit)
             usage.append(response["usage"] if isinstance(response.get("usage"), dict) else None)
-            output = _output(response)
+            output = items_of(response)
             reason = unfinished(response, output, config.request_options.get("max_output_tokens"))
             if reason is not None:
                 history.extend(replayable(output))
                 raise AgentRunError(reason)
-            calls = parse_function_calls(output)
-            history.extend(output)
+            calls = parse_function_calls(output, usage[-1])
+            history.extend(replayable(output))
 
-            text = output_text(output, response)
-            if text.strip():
-                emit(AgentEvent("assistant_text", turn, text=text))
-            if not calls:
-                return final_answer(text, pending, tools_by_name)
+            spoken = spoken_text(output, response)
+            if spoken.strip():
+                emit(AgentEvent("assistant_text", turn, text=spoken))
+            if not calls and not goes_on(response, output):
+                return final_answer(output_text(output, response), pending, tools_by_name)
 
             repeated = False
             for call in calls:
@@ -158,13 +159,12 @@ def _request(
         named = {"type": "function", "name": pending[0]}
         tool_choice = named if config.required_tool_choice == "named" else "required"
     elif repeated and config.answer_after_repeat:
-        offered, tool_choice = [], "none"
+        offered = []
     return {
         "model": config.model,
         "instructions": config.instructions,
         "tools": [tools_by_name[name].schema() for name in offered],
-        "tool_choice": tool_choice,
-        "parallel_tool_calls": False,
+        **({"tool_choice": tool_choice, "parallel_tool_calls": False} if offered else {}),
         "store": False,
         **{name: value for name, value in config.request_options.items() if value is not None},
         "input": history,
@@ -182,13 +182,6 @@ def _response(
     if not isinstance(response, dict):
         raise ProtocolError(f"client.create 返回了 {type(response).__name__}。请返回完整的响应对象（dict）。")
     return response
-
-
-def _output(response: JsonObject) -> list[JsonObject]:
-    output = response_output(response)
-    if any(item.get("type") == "function_call_output" for item in output):
-        raise ProtocolError("响应里夹带了 function_call_output，而工具在这里执行。请检查模型服务器。")
-    return output
 
 
 def _execute(tools_by_name: Mapping[str, AgentTool], call: FunctionCall) -> ToolResult:

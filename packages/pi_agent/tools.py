@@ -48,6 +48,10 @@ class AgentTool:
             "strict": True,
         }
 
+    def accepts(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether the declaration allows these arguments."""
+        return not any(_problems(arguments, {"type": "object", **self.parameters}, ""))
+
     def execute(self, arguments: Mapping[str, Any]) -> ToolResult:
         """Check the arguments, then run the handler. Failures that a handler is meant to have become
         an error result that the model reads; a bug in it (TypeError, KeyError, …) propagates.

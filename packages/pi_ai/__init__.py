@@ -13,11 +13,15 @@ from .reading import JsonObject, strict_json
 from .responses import (
     FunctionCall,
     ResponsesClient,
+    foreign_call,
+    goes_on,
     output_text,
     parse_function_calls,
     response_output,
+    spoken_text,
     unfinished,
 )
+from .thinking import without_thinking
 
 __all__ = [
     "AgentRunError",
@@ -30,9 +34,13 @@ __all__ = [
     "ProtocolError",
     "ResponsesClient",
     "ToolError",
+    "foreign_call",
+    "goes_on",
     "output_text",
     "parse_function_calls",
     "response_output",
+    "spoken_text",
     "strict_json",
     "unfinished",
+    "without_thinking",
 ]

@@ -45,10 +45,11 @@ class ModelRequestError(MiniPiError):
 
     status: the HTTP status, or the 429 that an error object spoke of; None when there was none.
     retry_after: seconds after which asking again makes sense, 0 where the server named none; None when
-    asking again makes no sense.
+    asking again makes no sense. timed_out: whether the timeout ended it.
     """
 
     retry_after: float | None = None
+    timed_out: bool = False
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .errors import MiniPiError
+from .reading import whole_characters
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
@@ -14,8 +15,8 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(","
 class PayloadEncoder:
     """Writes payloads as JSON, `input` last; the items that the last one began with are not written again.
 
-    An item that was changed, replaced or dropped since then is noticed, by comparing with a copy, and
-    the buffer cut back to the items before it. Not for several threads at once: one encoder each.
+    An item that was changed, replaced or dropped since then, or whose keys stand in another order, is noticed
+    by comparing with a copy, and the buffer cut back to the items before it. Not for several threads at once: one encoder each.
     """
 
     def __init__(self) -> None:
@@ -42,15 +43,14 @@ class PayloadEncoder:
         if not isinstance(items, list):
             return bytearray(_json(fields if items is None else {**fields, "input": items}))
         fields["input"] = []
-        if fields != self._fields:
+        if not _same(self._fields, fields):
             head = _json(fields)[:-2]
             self._body[: len(self._head)] = head
             self._head, self._fields = head, _copy(fields)
 
-        same = len(self._copies)
-        if self._copies != items[:same]:
-            pairs = zip(self._copies, items, strict=False)
-            same = next((i for i, (old, new) in enumerate(pairs) if old != new), len(items))
+        pairs = zip(self._copies, items, strict=False)
+        same = next((i for i, (old, new) in enumerate(pairs) if not _same(old, new)), len(items))
+        same = min(same, len(self._copies))
         del self._copies[same:], self._ends[same:]
         del self._body[len(self._head) + (self._ends[-1] if same else 0) :]
 
@@ -63,8 +63,19 @@ class PayloadEncoder:
 
 
 def _json(value: Any) -> bytes:
-    # A lone surrogate has no UTF-8; "backslashreplace" makes it \udXXX, its escape in a JSON string.
-    return _ENCODER.encode(value).encode("utf-8", "backslashreplace")
+    return whole_characters(_ENCODER.encode(value)).encode()
+
+
+def _same(old: Any, new: Any) -> bool:
+    """Whether both are written as the same bytes. To Python 1, 1.0 and True are equal, and so are 0.0 and
+    -0.0, and dicts whose keys stand in another order."""
+    if isinstance(old, dict):
+        return (
+            isinstance(new, dict) and list(old) == list(new) and all(map(_same, old.values(), new.values()))
+        )
+    if isinstance(old, list):
+        return isinstance(new, list | tuple) and len(old) == len(new) and all(map(_same, old, new))
+    return type(old) is type(new) and old == new and (type(old) is not float or str(old) == str(new))
 
 
 def _copy(value: Any) -> Any:

@@ -12,11 +12,38 @@ from .errors import ContextFullError, ModelRequestError, ProtocolError
 
 JsonObject = dict[str, Any]
 MAX_NESTING = 100
+# The words of OpenAI, llama.cpp, vLLM, SGLang, TGI, Gemini, Anthropic, Mistral, xAI, Groq, LM Studio, Moonshot, Qwen.
 _CONTEXT_FULL = re.compile(
-    r"exceed_context_size|context.(?:length|size|window)|max_model_len|maximum context"
-    r"|(?:prompt|input) is too long|too many (?:input )?tokens",
+    r"exceed_context_size|context.?(?:length|size|window|limit)|context the overflows|max_model_len"
+    r"|maximum (?:context|(?:model|prompt|input|sequence) length)"
+    r"|(?:prompt|input)\b.{0,60} (?:is|are) (?:too long|too large|longer than)|(?:prompt|input) exceeds max"
+    r"|exceeds? the (?:model's )?maximum (?:allowed (?:input )?length|(?:number of )?(?:input )?tokens?)"
+    r"|too many (?:input |prompt )?tokens|model token limit|reduce the length of (?:the|your) (?:messages|prompt|input)"
+    r"|inputs. (?:tokens \+|must have less)|range of input length",
     re.IGNORECASE,
 )
+_A_LINK = re.compile(r"\bhttps?://\S+|\s/[\w-]+(?:/[\w-]+)+", re.IGNORECASE)
+_A_FIELD = re.compile(
+    r"(?:unsupported|unknown|unrecognized|unexpected|invalid|extra) (?:\w+ )?(?:parameter|argument|field|key|input)",
+    re.IGNORECASE,
+)
+_ABOUT_LENGTH = (
+    None,
+    400,
+    413,
+    422,
+    500,
+)  # a 401, a 404 or a 429 that only mentions it is about something else
+
+
+def whole_characters(text: str) -> str:
+    """text with the halves of surrogate pairs joined, and a replacement character for one alone: no UTF-8
+    has them, and no file, terminal or server takes them."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
 
 
 def strict_json(text: str) -> Any:
@@ -92,7 +119,8 @@ def _lines(pieces: Iterable[bytes]) -> Iterator[str]:
 def refusal(what: str, body: object, otherwise: str, status: int | None = None) -> ModelRequestError:
     """The error for what the server said (body), and what to do; a full context has its own."""
     said = _said(body)[:500] or "服务器没有说明原因"
-    if _CONTEXT_FULL.search(str(body)[:10_000]):
+    words = _A_LINK.sub(" ", str(body)[:10_000])
+    if status in _ABOUT_LENGTH and _CONTEXT_FULL.search(words) and not _A_FIELD.search(words):
         advice = "请缩短问题或开始新的对话，或加大服务器的上下文（--ctx）。"
         return ContextFullError(f"{what}：上下文超出模型的窗口（{said}）。{advice}", status)
     return ModelRequestError(f"{what}：{said}。{otherwise}", status)

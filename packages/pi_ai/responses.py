@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import CutOffCallError, ModelRequestError, ProtocolError
 from .payload import PayloadEncoder
-from .reading import JsonObject, events, refusal, strict_json
+from .reading import JsonObject, events, refusal, strict_json, whole_characters
+from .repetition import ASK_OTHERWISE, repetition
+from .thinking import without_thinking
 
 if TYPE_CHECKING:
     from .wire import Deadline
@@ -22,10 +24,13 @@ _CHECK_SERVER = "请检查模型服务器的日志，以及它是否支持 Respo
 _CHECK_PARSER = "请检查服务器的 chat template 或 tool parser，或换用工具调用能力更强的模型。"
 _RAISE_CAP = "请调大 QWEN_MAX_OUTPUT_TOKENS（max_output_tokens）后重试。"
 _BLANK = b"\xef\xbb\xbf \t\r\n"
-# Think blocks at the very beginning, closed or not; or only the end of one, as the last thing on its line.
-_THINK = re.compile(
-    r"(?is)(?:\s*<think(?:ing)?>(?:.*?</think(?:ing)?>|.*))+\s*"
-    r"|[^<]*+(?:<(?!/?think)[^<]*+)*+</think(?:ing)?>[ \t\r]*(?:\n\s*|\Z)"
+# Calls that the server has run itself, and whose results it has put beside them.
+_HOSTED = (
+    "web_search_call",
+    "file_search_call",
+    "code_interpreter_call",
+    "image_generation_call",
+    "mcp_call",
 )
 
 
@@ -77,13 +82,16 @@ class ResponsesClient:
         deadline, shown = self._transport.deadline(), list[str]()
 
         def show(text: str) -> None:
-            shown.append("")
+            shown.append(text)
             on_text(text)  # type: ignore[misc]
 
         for attempt in itertools.count():
             try:
                 return self._ask(body, deadline, None if on_text is None else show)
             except ModelRequestError as error:
+                if error.timed_out and (repeated := repetition("".join(shown))):
+                    what = f"超时：模型的文本在重复自己（{repeated}），不会停下来"
+                    raise self._transport.error(what, ASK_OTHERWISE) from None
                 if shown:
                     raise
                 self._transport.wait(error, attempt, deadline, self._on_wait)
@@ -114,15 +122,23 @@ class ResponsesClient:
             if _failure(response) is None and (text := output_text(response_output(response), response)):
                 on_text(text)
             return response
+        done: dict[int, JsonObject] = {}
         for name, data in events(pieces):
             if data == "[DONE]":
                 break
+            if not data.strip():  # a heartbeat
+                continue
             event = self._parse(data)
             kind, final = event.get("type", name), event.get("response")
             if kind == "response.output_text.delta" and isinstance(event.get("delta"), str):
                 on_text(_printable(event["delta"]))
+            elif kind == "response.output_item.done" and isinstance(event.get("item"), dict):
+                index = event.get("output_index")
+                done[index if type(index) is int else len(done)] = event["item"]
             elif kind in ("response.completed", "response.incomplete") and isinstance(final, dict):
-                return final
+                if done and final.get("output") in ([], None):  # some gateways leave the final one empty
+                    final = {**final, "output": [done[index] for index in sorted(done)]}
+                return {**final, "status": "incomplete"} if kind == "response.incomplete" else final
             elif kind in ("response.failed", "error") or event.get("error"):
                 raise self._transport.error("失败", _CHECK_SERVER, final or event)
         raise self._transport.error("的事件流没有给出完整的响应就结束了", _CHECK_SERVER)
@@ -174,16 +190,43 @@ def _failure(response: JsonObject) -> object:
 
 
 def output_text(output: list[JsonObject], response: JsonObject) -> str:
-    """The assistant's text, "" when there is none. A leading think block and refusals are not part of it.
+    """The assistant's answer, "" when there is none. Think blocks, refusals and messages of the phase
+    "commentary" are not part of it.
 
     The top-level output_text, an extra of some servers, counts only where output holds no text.
     """
+    final = [item for item in output if item.get("phase") != "commentary"]
+    return spoken_text(final, response if len(final) == len(output) else {})
+
+
+def spoken_text(output: list[JsonObject], response: JsonObject) -> str:
+    """All that the assistant says, commentary beside a call too: what is shown while a run goes on."""
     texts = [part.get("text") for part in _parts(output, "output_text", "text")]
     text = "".join(each for each in texts if isinstance(each, str))
     if not text.strip() and isinstance(response.get("output_text"), str):
         text = response["output_text"]
-    think = _THINK.match(text)
-    return str(_printable(text[think.end() :] if think else text))
+    return whole_characters(without_thinking(text))
+
+
+def goes_on(response: JsonObject, output: list[JsonObject]) -> bool:
+    """Whether the model says that it has more to do although it calls no tool: `end_turn: false`."""
+    return any(each.get("end_turn") is False for each in (response, *output))
+
+
+def foreign_call(output: list[JsonObject]) -> str | None:
+    """The kind of a call that no tool here can run, such as custom_tool_call; None where there is none.
+
+    What the server ran itself is none: hosted tools, and a call whose output stands beside it.
+    """
+    answered = [(item.get("type"), item.get("call_id")) for item in output]
+    for item in output:
+        kind = item.get("type")
+        if not isinstance(kind, str) or kind == "function_call" or kind in _HOSTED:
+            continue
+        is_call = kind.endswith(("_call", "_approval_request")) or kind == "tool_use"
+        if is_call and (f"{kind}_output", item.get("call_id")) not in answered:
+            return kind
+    return None
 
 
 def _parts(output: list[JsonObject], *kinds: str) -> Iterator[JsonObject]:
@@ -199,8 +242,8 @@ def _parts(output: list[JsonObject], *kinds: str) -> Iterator[JsonObject]:
 
 def _printable(value: Any) -> Any:
     """value with a replacement character for each half of a surrogate pair, which no file or terminal takes."""
-    if isinstance(value, str) and not value.isascii():
-        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    if isinstance(value, str):
+        return whole_characters(value)
     if isinstance(value, dict):
         return {_printable(key): _printable(item) for key, item in value.items()}
     return [_printable(item) for item in value] if isinstance(value, list) else value
@@ -223,22 +266,29 @@ def unfinished(response: JsonObject, items: list[JsonObject], max_output_tokens:
         return "输出被内容过滤器（content_filter）拦下，不是完整的回答。请换一种问法。"
     if status in ("cancelled", "queued", "in_progress"):
         return f"响应没有做完（status={status}）。请重试，并检查服务器是否把请求放到了后台。"
+    is_cut = reason or status == "incomplete" or reached
+    if is_cut and (repeated := repetition(spoken_text(items, response))):
+        return f"模型的文本在重复自己（{repeated}），到了上限也没有停，加大上限没有用。{ASK_OTHERWISE}"
     if reason or status == "incomplete":
         where = f"incomplete：{_printable(str(reason or '原因不明'))[:99]}"
-    elif caps and (reached or not items):
+    elif caps and (reached or (not items and not used)):
         where = f"max_output_tokens={min(caps)}"
     elif any(item.get("status") == "incomplete" for item in items if item.get("type") != "reasoning"):
         where = "输出项 incomplete"
+    elif kind := foreign_call(items):
+        return f"模型发起了 {_printable(kind)[:99]}，这里只能执行 function_call。请在服务器上关掉这类工具后重试。"
     else:
         return None
     return f"输出没有写完（{where}），不是完整的回答。{_RAISE_CAP}"
 
 
-def parse_function_calls(output: list[JsonObject]) -> list[FunctionCall]:
+def parse_function_calls(output: list[JsonObject], usage: object = None) -> list[FunctionCall]:
     """The tool calls in order, each with its arguments, which are a JSON string or already the object.
 
-    Nothing is guessed. Raises ProtocolError for anything else than a name, a call_id of its own and one
-    object of strict JSON; CutOffCallError when the JSON stops in the middle.
+    usage: that of a response which is whole (unfinished found nothing). With it, JSON that stops in the middle
+    is known to be the model's doing, not that of a cap. Nothing is guessed. Raises ProtocolError for anything
+    else than a name, a call_id of its own and one object of strict JSON; CutOffCallError when the JSON stops
+    in the middle.
     """
     calls: dict[str, FunctionCall] = {}
     for item in output:
@@ -250,17 +300,19 @@ def parse_function_calls(output: list[JsonObject]) -> list[FunctionCall]:
         name, call_id = _printable(item["name"]), item["call_id"]
         if call_id != _printable(call_id) or call_id in calls:
             raise ProtocolError(f"call_id {call_id!r:.99} 重复或无法回放，结果无法配对。{_CHECK_PARSER}")
-        calls[call_id] = FunctionCall(name, call_id, _arguments(repr(name)[:99], item.get("arguments")))
+        advice = _CHECK_PARSER if isinstance(usage, dict) and usage.get("output_tokens") else _RAISE_CAP
+        arguments = _arguments(repr(name)[:99], item.get("arguments"), advice)
+        calls[call_id] = FunctionCall(name, call_id, arguments)
     return list(calls.values())
 
 
-def _arguments(name: str, given: Any) -> dict[str, Any]:
+def _arguments(name: str, given: Any, if_cut: str) -> dict[str, Any]:
     try:
         value = strict_json(given) if isinstance(given, str) else given
     except json.JSONDecodeError as error:
         at_end = error.msg.startswith("Unterminated") or re.fullmatch(r"[\w.+-]{0,5}\s*", given[error.pos :])
         if at_end and error.msg != "Extra data" and given.lstrip().startswith("{"):
-            raise CutOffCallError(f"对 {name} 的调用在参数中间断开，没有执行。{_RAISE_CAP}") from None
+            raise CutOffCallError(f"对 {name} 的调用在参数中间断开，没有执行。{if_cut}") from None
         raise ProtocolError(f"对 {name} 的调用，参数不是一个 JSON 对象：{error}。{_CHECK_PARSER}") from None
     except ProtocolError as error:
         raise ProtocolError(f"对 {name} 的调用，参数不是严格的 JSON：{error}{_CHECK_PARSER}") from None

@@ -28,7 +28,19 @@ from .wire import OPENER, STREAM_FACTOR, Answer, Connection, Deadline, Post
 _LOG = "请查看模型服务器的日志后重试。"
 _KEY, _LONGER = "请检查 QWEN_API_KEY。", "调大 QWEN_TIMEOUT（timeout，单位是秒）。"
 _LATER = f"请稍后再试，或{_LONGER}"
-_ADVICE = {401: _KEY, 403: _KEY, 404: "请检查 QWEN_BASE_URL 和模型名。", 429: _LATER, 503: _LATER}
+_CHANGE = "请按服务器说的改正请求（模型名、工具的声明、request_options），原样再问没有用。"
+_ADVICE = {
+    400: _CHANGE,
+    401: _KEY,
+    403: _KEY,
+    404: "请检查 QWEN_BASE_URL 和模型名。",
+    413: "请求太大了，请缩短问题或开始新的对话。",
+    422: _CHANGE,
+    429: _LATER,
+    503: _LATER,
+}
+_NO_REASONING = "服务器不接受 reasoning。请设置 QWEN_REASONING=（空，不发送它）。"
+_REASONING = re.compile(r"\breasoning|\bthinking\b|\brs_\w|encrypted_content", re.IGNORECASE)
 _START = "server 启动了吗？请启动它，或加上 --local-qwen 使用本地模型，或把 QWEN_BASE_URL 指向已有的服务器。"
 _NO_QUOTA = "额度用完了，再问也没有用。请充值，或换一个 QWEN_API_KEY。"
 _FAILURES = (OSError, EOFError, OverflowError, ValueError, HTTPException)
@@ -179,6 +191,8 @@ class Transport:
         with contextlib.suppress(ValueError, ProtocolError):
             body = strict_json(str(body))
         advice = _ADVICE.get(answer.status, _LOG)
+        if answer.status in (400, 404, 422) and _REASONING.search(str(body)[:_REST_BYTES]):
+            advice = _NO_REASONING
         if 300 <= answer.status < 400:
             advice = "不跟随重定向，请把 QWEN_BASE_URL 改成最终的地址。"
             body = answer.headers.get("location", body)
@@ -201,7 +215,9 @@ class Transport:
             silence = "里没有新内容" if deadline.left() > 0 else f"的 {STREAM_FACTOR} 倍里没有收完"
             what += f"（timeout={self._timeout:g} 秒{silence if deadline.stream else ''}）"
         said = getattr(failure, "strerror", None) or (str(failure) if type(failure) is OSError else None)
-        return self.error(what, advice, said)
+        error = self.error(what, advice, said)
+        error.timed_out = isinstance(failure, TimeoutError)
+        return error
 
 
 def _error_names(body: object) -> list[str]:

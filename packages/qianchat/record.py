@@ -41,7 +41,11 @@ class Recorder:
         self.settings = self.settings or settings
         turn: JsonObject = {
             "new_items": items[len(self._sent) :] if known else items,
-            "changed_settings": {k: v for k, v in settings.items() if self.settings.get(k) != v},
+            "changed_settings": {
+                name: settings.get(name)  # null: no longer sent
+                for name in self.settings | settings
+                if self.settings.get(name) != settings.get(name)
+            },
         }
         if not known:
             turn["history_replaced"] = True

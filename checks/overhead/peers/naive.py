@@ -9,7 +9,9 @@ TOOL = {"type": "function", "name": "read", "description": "Read a file.", "para
 
 
 def run(url: str, turns: int, size: int) -> str:
-    history = [{"role": "user", "content": [{"type": "input_text", "text": measure.QUESTION}]}]
+    history = [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": measure.QUESTION}]}
+    ]
     while True:
         payload = {
             "model": "scripted",
