@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 MODULES = (
     "loop_boundaries",
     "pi_agent.tools",
+    "pi_agent.schema",
     "pi_agent.answer",
     "pi_agent.conversation",
     "pi_agent.replay",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..pi_ai import MiniPiError
+from .schema import flaws
 from .tools import AgentTool
 
 RESERVED = (
@@ -50,6 +51,9 @@ def check_settings(tools: Sequence[AgentTool], config: AgentLoopConfig) -> dict[
         raise MiniPiError(
             "tools 里只能放 AgentTool：name 是非空字符串，description 是字符串，parameters 是 dict。请检查它们。"
         )
+    for tool in tools:
+        if found := "；".join(flaws(tool.parameters)):
+            raise MiniPiError(f"工具 {tool.name} 的 parameters 不能用：{found}。请改正这份 JSON Schema。")
     if problems := "".join(_problems([tool.name for tool in tools], config)):
         raise MiniPiError(problems)
     return {tool.name: tool for tool in tools}
