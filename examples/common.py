@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from packages.pi_agent import AgentEvent, AgentLoopConfig, ToolResult
@@ -17,7 +16,14 @@ from packages.qianchat import connection
 from packages.qianchat.arguments import Parser, whole_number
 from packages.qianchat.record import Recorder, check_writable, command_line, write_record
 from packages.qianchat.server.local_qwen import local_qwen
-from packages.qianchat.terminal import one_line, printable, short_error, soft_streams
+from packages.qianchat.terminal import (
+    ended_by_signals,
+    lost_output,
+    one_line,
+    printable,
+    short_error,
+    soft_streams,
+)
 
 QUESTION = "帮我看看 reports 目录里的日报，告诉我这份日报的日期、订单数和营收。"
 SAMPLE_PROJECT = Path(__file__).parent.parent / "sample_project"
@@ -102,11 +108,12 @@ def run(step: Callable[[Namespace], str], question: str = QUESTION) -> int:
     args = options(question=question)
     outcome: JsonObject
     try:
-        _check_first(args)
-        with local_qwen(connection.base_url()) if args.local_qwen else nullcontext():
-            print(f"[问题] {printable(args.question)}", flush=True)
-            answer = step(args)
-            print(end="", flush=True)
+        with ended_by_signals():
+            _check_first(args)
+            with local_qwen(connection.base_url()) if args.local_qwen else nullcontext():
+                print(f"[问题] {printable(args.question)}", flush=True)
+                answer = step(args)
+                print(end="", flush=True)
         status = 0
         outcome = {"status": "unfinished" if answer == UNFINISHED else "answered", "text": answer}
     except MiniPiError as error:
@@ -115,13 +122,13 @@ def run(step: Callable[[Namespace], str], question: str = QUESTION) -> int:
     except KeyboardInterrupt:
         print("已中断。", file=sys.stderr)
         status, outcome = 130, {"status": "interrupted"}
+    except SystemExit as ended:
+        status, outcome = int(str(ended.code)), {"status": "interrupted"}
     except OSError as error:
-        # stdout is full, or its reader has left, as `head` does: nothing more is printed, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        failure = MiniPiError(f"无法写到标准输出：{error.strerror}。请检查管道或磁盘空间后重试。")
-        if not isinstance(error, BrokenPipeError):
-            print(short_error(failure), file=sys.stderr)
-        status, outcome = 1, {"status": "failed", "error": str(failure), "kind": type(error).__name__}
+        said = lost_output(error)
+        with suppress(OSError):
+            print(said, end="\n" if said else "", file=sys.stderr, flush=True)
+        status, outcome = 1, {"status": "failed", "error": said or str(error), "kind": type(error).__name__}
     return max(status, _record(args, outcome))
 
 

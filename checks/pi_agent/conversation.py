@@ -359,7 +359,71 @@ class SavingWhereNothingCanBeSaved(Files):
         self.assertEqual([each.name for each in self.folder.iterdir()], ["file"])
 
 
+class SavingThroughALink(Files):
+    def test_its_target_is_written_and_the_link_stays(self) -> None:
+        for target in (self.folder / "real.json", self.folder / "not yet.json"):
+            link = self.folder / f"link to {target.name}"
+            link.symlink_to(target.name)
+            self.conversation.save(link)
+            self.assertTrue(link.is_symlink())
+            self.assertEqual(self.load(target).history, self.conversation.history)
+
+    def test_to_a_device_or_a_pipe_it_is_refused(self) -> None:
+        os.mkfifo(self.folder / "pipe")
+        (self.folder / "null").symlink_to(os.devnull)
+        for name in ("pipe", "null"):
+            with self.assertRaisesRegex(MiniPiError, "它不是普通文件"):
+                self.conversation.save(self.folder / name)
+
+
+class SavingWhatChanged(Files):
+    def test_of_two_that_were_loaded_from_one_file_the_second_is_refused(self) -> None:
+        self.conversation.save(self.path)
+        first, second = self.load(), self.load()
+        first.ask("一")
+        first.save(self.path)
+        saved = self.path.read_bytes()
+        second.ask("二")
+        link = self.folder / "link.json"
+        link.symlink_to(self.path)
+        for path in (self.path, link):
+            with self.assertRaisesRegex(MiniPiError, "它已经变了"):
+                second.save(path)
+        self.assertEqual(self.path.read_bytes(), saved)
+        first.save(self.path)
+        self.path.unlink()
+        second.save(self.path)
+        self.assertEqual(self.load().history, second.history)
+
+
+class SavingInTheMiddle(Files):
+    def test_what_an_event_sink_saves_can_always_be_loaded(self) -> None:
+        kinds: list[str] = []
+
+        def save(event: Any) -> None:
+            conversation.save(self.path)
+            kinds.append(event.type)
+            self.assertEqual(self.load().history, conversation.history)
+
+        two = response(message("看看"), call("look", {}, "a"), call("look", {}, "b"))
+        conversation = Conversation(ScriptedModel(two, response(message("1"))), [look()], CONFIG, save)
+        conversation.ask("q")
+        self.assertEqual(len(kinds), 8, kinds)
+
+
 class SavingWhatJsonCannotHold(Files):
+    def test_a_client_s_objects_are_refused_and_not_written(self) -> None:
+        nested: list[Any] = []
+        for _ in range(100_000):
+            nested = [nested]
+        for odd in ({1, 2}, b"bytes", object(), {(1, 2): 3}, nested):
+            conversation = Conversation(ScriptedModel(response(message("1"))), [], CONFIG)
+            conversation.ask("q")
+            conversation._history.append({"type": "odd", "x": odd})
+            with self.subTest(odd=type(odd)), self.assertRaisesRegex(MiniPiError, "无法保存对话"):
+                conversation.save(self.path)
+            self.assertEqual(list(self.folder.iterdir()), [])
+
     def test_a_client_s_nan_is_refused_and_not_written(self) -> None:
         conversation = Conversation(
             ScriptedModel(response({"type": "odd", "x": float("nan")}, message("1"))), [], CONFIG

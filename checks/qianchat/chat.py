@@ -320,17 +320,89 @@ class InATerminal(ChatCase):
             screen.expect("二。")
         self.assertEqual(texts(server.requests[1]), ["看看日报", "一。", "看看日报"])
 
-    def test_it_works_without_readline(self) -> None:
+    def without_readline(self, server: ScriptedServer) -> Terminal:
         hidden = (
             "import sys; sys.modules['readline'] = None;"
             "from packages.qianchat.__main__ import main; sys.exit(main(sys.argv[1:]))"
         )
+        screen = Terminal(["-c", hidden, *self.command()[2:]], self.environment(server))
+        self.addCleanup(screen.close)
+        return screen
+
+    def test_it_works_without_readline(self) -> None:
         with ScriptedServer(says("好。")) as server:
-            screen = Terminal(["-c", hidden, *self.command()[2:]], self.environment(server))
-            self.addCleanup(screen.close)
+            screen = self.without_readline(server)
             screen.enter("看看日报")
             screen.expect("好。")
             self.assertEqual(screen.leave(), 0)
+
+    def test_a_line_that_the_terminal_cuts_is_not_sent_without_readline(self) -> None:
+        with ScriptedServer(says("好。")) as server:
+            screen = self.without_readline(server)
+            screen.enter("x" * 5000)
+            screen.expect("这一行太长，终端截断了它（上限 4095 字节），没有发送")
+            screen.enter("y" * 4000)
+            screen.expect("好。")
+        self.assertEqual(texts(server.requests[0]), ["y" * 4000])
+
+    @unittest.skipUnless(find_spec("readline"), "no readline here")
+    def test_readline_has_no_such_limit(self) -> None:
+        with ScriptedServer(says("好。")) as server:
+            screen = self.terminal(server)
+            screen.enter("问" * 3000)
+            screen.expect("来源")
+        self.assertEqual(texts(server.requests[0]), ["问" * 3000])
+
+    def test_chinese_arrives_as_it_was_typed_in_any_locale(self) -> None:
+        for name, value in (("LC_ALL", "C"), ("LC_ALL", "POSIX"), ("LC_ALL", "xx_YY.UTF-8"), ("LANG", "C")):
+            with self.subTest(locale=value), ScriptedServer(says("好。")) as server:
+                screen = self.terminal(server, **{"LC_ALL": "", "LC_CTYPE": "", name: value})
+                screen.enter("日报里有多少订单？")
+                screen.expect("来源")
+                self.assertEqual(texts(server.requests[0]), ["日报里有多少订单？"])
+
+    @unittest.skipUnless(find_spec("readline"), "no readline here")
+    def test_pasted_lines_are_one_question_without_escape_codes(self) -> None:
+        with ScriptedServer(says("好。")) as server:
+            screen = self.terminal(server, TERM="xterm")
+            screen.expect("\x1b[?2004h")  # the terminal is told to mark what is pasted
+            screen.type("\x1b[200~看看日报\r有几单\n营收呢\x1b[201~\r")
+            screen.expect("来源")
+        self.assertEqual(texts(server.requests[0]), ["看看日报\n有几单\n营收呢"])
+
+    @unittest.skipUnless(find_spec("readline"), "no readline here")
+    def test_half_a_line_between_two_ctrl_c_keeps_the_chat(self) -> None:
+        with ScriptedServer(says("好。")) as server:
+            screen = self.terminal(server)
+            screen.expect(PROMPT)
+            screen.interrupt()
+            screen.expect(PROMPT)
+            screen.type("写了一半")
+            screen.expect("写了一半")
+            screen.interrupt()
+            screen.expect("再按一次 Ctrl-C 离开")
+            screen.enter("看看日报")
+            screen.expect("好。")
+            self.assertEqual(screen.leave(), 0)
+
+    def test_a_closed_terminal_or_sigterm_leaves_the_record(self) -> None:
+        for number in (signal.SIGHUP, signal.SIGTERM):
+            for asking in (False, True):
+                with self.subTest(number=number, asking=asking):
+                    replies = (says("共 128 单。"), *[stops_halfway("平均每单的营收是")] * asking)
+                    record = self.folder / f"{number}{asking}.json"
+                    with ScriptedServer(*replies) as server:
+                        screen = self.terminal(server, "--record", str(record))
+                        screen.enter("日报")
+                        screen.expect("来源")
+                        screen.expect(PROMPT)
+                        if asking:
+                            screen.type("平均\r")
+                            screen.expect("平均每单")
+                        screen.process.send_signal(number)
+                        self.assertEqual(screen.end(), 128 + number)
+                    runs = json.loads(record.read_bytes())["outcome"]["runs"]
+                    self.assertEqual([run["status"] for run in runs], ["answered", *["interrupted"] * asking])
 
 
 @harness.table(
@@ -448,12 +520,40 @@ class StreamedTextInPieces(unittest.TestCase):
             ("\n <think>a</think>\n 共 128 单，营收 9600 元。", "共 128 单，营收 9600 元。"),
             ("<thinking about it", "<thinking about it"),
             ("<think>没有想完", ""),
+            ("<THINK>a</THINK><thinking>b</thinking>共 128 单，营收。", "共 128 单，营收。"),
+            ("<think> 开始一段思考。", ""),  # shown with the whole, when it is known that no more follows
         ):
             for cut in range(len(text)):
                 with self.subTest(text=text, cut=cut):
                     streamed = StreamedText()
                     pieces = streamed.add(text[:cut]) + streamed.add(text[cut:])
                     self.assertEqual((pieces, streamed.shown()), (shown, shown))
+
+
+@harness.table(
+    [
+        ("a_line_end_in_two_pieces_is_one", ("第一行的内容\r", "\n第二行\r", "\n"), "第一行的内容\n第二行\n"),
+        (
+            "a_family_and_persian_stay",
+            ("👨\u200d👩\u200d👧 می\u200cخواهم。",),
+            "👨\u200d👩\u200d👧 می\u200cخواهم。\n",
+        ),
+        (
+            "a_tag_character_is_told_from_its_neighbour",
+            ("标签是 \U000e0067。好。",),
+            "标签是 \\U000e0067。好。\n",
+        ),
+        (
+            "a_lone_carriage_return_cannot_overwrite",
+            ("订单是 128 单\r", "999 单。"),
+            "订单是 128 单\\u000d999 单。\n",
+        ),
+    ]
+)
+class AnswersInPieces(ChatCase):
+    def row(self, deltas: tuple[str, ...], seen: str) -> None:
+        self.piped("问\n", stream(response(message("".join(deltas))), *deltas))
+        self.assertEqual(self.out, f"{PROMPT}问\n{seen}来源：这一问没有读取文件\n\n")
 
 
 class TheThinkingLine(unittest.TestCase):
@@ -546,6 +646,35 @@ class TheThinkingLine(unittest.TestCase):
             1,
         ),
         ("forget_with_nothing_asked", "/forget\n/usage\n", (), "0 次模型请求", "还没有可以撤回的问题", 1),
+        ("quit_with_a_word_more", "/quit now\n问\n", (), "/quit now\n", "", 0),
+        ("a_byte_order_mark_is_dropped", "\ufeff/files\n", (), "问题> /files\nreports/\n", "", 0),
+        (
+            "a_tab_or_a_wide_blank_behind_a_command",
+            "/files\treports\n/files\u3000reports\n",
+            (),
+            "reports/daily.json\n",
+            "",
+            0,
+        ),
+        (
+            "marks_of_a_paste_are_no_part_of_a_question",
+            "\x1b[200~问\n再问\x1b[201~\n",
+            (says("答。"),),
+            "问题> 问\n再问\n答。\n",
+            "",
+            0,
+        ),
+        ("a_paste_without_an_end", "\x1b[200~问\n再问", (says("答。"),), "问题> 问\n再问\n答。\n", "", 0),
+        (
+            "usage_as_fractions",
+            "问\n/usage\n",
+            (stream(response(message("答。"), usage={"input_tokens": 12.0, "output_tokens": True})),),
+            "读入 12 token（其中 0 来自缓存），写出 0 token。",
+            "",
+            0,
+        ),
+        ("save_to_a_device", "/save /dev/null\n", (), "", "无法保存对话到 /dev/null：它不是普通文件", 1),
+        ("save_to_a_folder", "/save reports/..\n", (), "", "无法保存对话到", 1),
         ("quit_ends_the_input", "/quit\n问\n", (), "/quit\n", "", 0),
         (
             "an_unknown_command",
@@ -645,6 +774,45 @@ class PipedIn(ChatCase):
         saved = self.folder / "talk.json"
         self.piped(f"/save {saved}\n一\n/save\n", says("1"))
         self.assertEqual(len(json.loads(saved.read_bytes())["history"]), 2)
+
+    def test_a_file_that_is_no_saved_chat_is_not_replaced(self) -> None:
+        notes = self.folder / "notes.md"
+        for content in (b"# notes", b'{"version": 2, "history": []}', b"\xff", b" "):
+            notes.write_bytes(content)
+            self.piped(f"/save {notes}\n")
+            self.assertIn("不是保存的对话，没有改动它", self.err)
+            self.assertEqual(notes.read_bytes(), content)
+        notes.write_bytes(b"")
+        self.piped(f"/save {notes}\n")
+        self.assertIn("已保存", self.out)
+
+    def test_another_chat_is_not_replaced_but_the_beginning_of_this_one_is(self) -> None:
+        saved = self.folder / "talk.json"
+        self.piped(f"一\n/save {saved}\n", says("1"))
+        before = saved.read_bytes()
+        self.piped(f"二\n/save {saved}\n", says("2"))
+        self.assertIn("里是另一个对话，没有改动它", self.err)
+        self.assertEqual(saved.read_bytes(), before)
+        other = self.folder / "other.json"
+        self.piped(f"/save {other}\n二\n/save {saved}\n", says("2"), flags=("--resume", str(saved)))
+        self.assertEqual((self.status, len(json.loads(saved.read_bytes())["history"])), (0, 4))
+
+    def test_of_two_chats_that_resume_one_file_the_second_is_told_and_loses_nothing(self) -> None:
+        saved = self.folder / "talk.json"
+        self.piped(f"一\n/save {saved}\n", says("1"))
+        second = self.folder / "second.json"
+
+        def the_first_saves(_: Request) -> Raw:
+            document = json.loads(saved.read_bytes())
+            document["history"] += document["history"]
+            saved.write_text(json.dumps(document))
+            return says("2")
+
+        lines = f"二\n/save\n/save {saved}\n/save {second}\n"
+        self.piped(lines, the_first_saves, flags=("--resume", str(saved)))
+        self.assertEqual(self.err.count("它已经变了"), 2)
+        self.assertEqual(len(json.loads(saved.read_bytes())["history"]), 4)
+        self.assertEqual(len(json.loads(second.read_bytes())["history"]), 4)
 
     def test_a_key_does_not_get_into_the_record(self) -> None:
         record = self.folder / "record.json"

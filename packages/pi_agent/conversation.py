@@ -13,6 +13,7 @@ from .config import AgentLoopConfig, check_settings
 from .history import close_open_calls, unpaired
 from .loop import AgentEvent, EventSink, ModelClient, Usage, run_agent
 from .tools import AgentTool
+from .whole_file import write_whole
 
 VERSION = 1
 
@@ -34,11 +35,14 @@ class Conversation:
         self._client, self._tools, self._config, self._emit = client, tools, config, emit
         self._history: list[JsonObject] = []
         self._usage: Usage = []
+        self._seen: dict[str, bytes | None] = {}  # by path: what this conversation last read or wrote there
 
     @property
     def history(self) -> list[JsonObject]:
-        """A copy of every item so far; each tool call in it has its output."""
-        return copy.deepcopy(self._history)
+        """A copy of every item so far; each tool call in it has its output, be it that it is still running."""
+        history = copy.deepcopy(self._history)
+        close_open_calls(history)
+        return history
 
     @property
     def usage(self) -> Usage:
@@ -65,27 +69,20 @@ class Conversation:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the history as one JSON document, readable by its owner only (mode 0600).
 
-        A crash leaves the old file or the new one, never half. Raises MiniPiError.
+        What is saved can be loaded, also in the middle of a turn. A crash leaves the old file or the new one,
+        never half; where path is a link, its target is written. Raises MiniPiError, also when the file is
+        another one by now than this conversation was loaded from, or last saved as.
         """
-        import tempfile  # here, as pathlib below: neither is needed to ask a question
-        from pathlib import Path
-
-        temporary = None
         try:
-            document = {"version": VERSION, "history": self._history}
+            seen, here = self._seen.get(os.path.realpath(path)), _digest(path)
+            if seen is not None and here not in (None, seen):
+                raise ValueError("它已经变了（另一个对话也存到了这里），没有改动它")
+            document = {"version": VERSION, "history": self.history}
             text = json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
-            descriptor, temporary = tempfile.mkstemp(dir=Path(path).parent, prefix=".mini_pi.")
-            with os.fdopen(descriptor, "wb") as file:
-                # A lone surrogate becomes \udXXX, which inside a JSON string is its very escape.
-                file.write(text.encode("utf-8", "backslashreplace"))
-                file.flush()
-                os.fsync(descriptor)
-            Path(temporary).replace(path)
-        except (OSError, ValueError) as error:
+            write_whole(path, text, 0o600)
+            self._seen[os.path.realpath(path)] = _digest(path)
+        except (OSError, ValueError, TypeError, RecursionError) as error:
             raise MiniPiError(f"无法保存对话到 {path}：{_why(error)}。请换一个可写的路径。") from None
-        finally:
-            if temporary is not None:
-                Path(temporary).unlink(missing_ok=True)
 
     @classmethod
     def load(
@@ -97,12 +94,13 @@ class Conversation:
         emit: EventSink | None = None,
     ) -> Conversation:
         """Take up a saved conversation. MiniPiError when the file cannot be used; it is left alone."""
-        from pathlib import Path
+        from pathlib import Path  # here: nobody needs it to ask a question
 
         conversation = cls(client, tools, config, emit)
         try:
             document = strict_json(Path(path).read_bytes().decode("utf-8"))
             conversation._history = _checked_history(document)
+            conversation._seen[os.path.realpath(path)] = _digest(path)
         except (OSError, ValueError, MiniPiError) as error:
             raise MiniPiError(
                 f"对话文件 {path} 不能用，没有改动它：{_why(error)}。请检查路径，或换一个文件。"
@@ -129,6 +127,14 @@ def _checked_history(document: Any) -> list[JsonObject]:
     if alone := unpaired(history):
         raise ValueError(f"工具调用和结果没有配对：{'、'.join(map(str, alone))}")
     return history
+
+
+def _digest(path: str | os.PathLike[str]) -> bytes | None:
+    """What tells the bytes of a regular file from any others; None for everything else."""
+    import hashlib
+    from pathlib import Path
+
+    return hashlib.sha256(Path(path).read_bytes()).digest() if os.path.isfile(path) else None  # noqa: PTH113
 
 
 def _why(error: Exception) -> str:

@@ -21,7 +21,7 @@ from .responses import (
     spoken_text,
     unfinished,
 )
-from .thinking import without_thinking
+from .thinking import answer_so_far, without_thinking
 
 __all__ = [
     "AgentRunError",
@@ -34,6 +34,7 @@ __all__ = [
     "ProtocolError",
     "ResponsesClient",
     "ToolError",
+    "answer_so_far",
     "foreign_call",
     "goes_on",
     "output_text",

@@ -31,6 +31,18 @@ def without_thinking(text: str) -> str:
     return rest[end.end() :] or rest[: end.start()].rstrip()
 
 
+def answer_so_far(text: str) -> str:
+    """Likewise of a text that is still coming, without blanks before it; "" while it may yet turn out to be
+    thinking. What only its end can tell (a lone `</think>`, a tag that is spoken of) is left to the whole."""
+    rest = text.lstrip()
+    while opening := _OPENING.match(rest):
+        closing = _CLOSING.search(rest, opening.end())
+        if closing is None:
+            return ""
+        rest = rest[closing.end() :].lstrip()
+    return "" if "<thinking>".startswith(rest[:10].lower()) else rest
+
+
 def is_spoken_of(text: str, position: int) -> bool:
     """Whether what follows the tag reads like a sentence about it: thinking starts on a new line."""
     line = text[position:].partition("\n")

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
+import errno
 import json
 import os
 import shlex
+import tempfile
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 from ..pi_agent import ModelClient
+from ..pi_agent.whole_file import regular_file, write_whole
 from ..pi_ai import JsonObject, MiniPiError
 from .terminal import thinking
 
@@ -97,8 +100,7 @@ def write_record(path: Path, document: JsonObject, secret: str | None = None) ->
     if secret:
         text = text.replace(json.dumps(secret)[1:-1], "***")
     try:
-        # A lone surrogate becomes \\udXXX, which inside a JSON string is its very escape.
-        path.write_bytes(text.encode("utf-8", "backslashreplace"))
+        write_whole(path, text)
     except OSError as error:
         raise MiniPiError(f"无法写入记录 {path}：{error.strerror}。请换一个可写的路径。") from None
 
@@ -122,9 +124,8 @@ def _without_folder(argument: str) -> str:
 def check_writable(path: Path) -> None:
     """Say before a long run, not after it, that its record could not be written. Raises MiniPiError."""
     try:
-        existed = os.path.lexists(path)
-        path.open("a").close()
-        if not existed:
-            path.unlink()
+        if regular_file(path) and not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        tempfile.TemporaryFile(dir=Path(os.path.realpath(path)).parent).close()
     except OSError as error:
         raise MiniPiError(f"无法写入记录 {path}：{error.strerror}。请换一个可写的路径。") from None

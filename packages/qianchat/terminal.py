@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -13,11 +14,16 @@ from contextlib import contextmanager
 
 def printable(text: str) -> str:
     """text with control and direction characters shown as escapes, so that neither a model nor a
-    file can steer the terminal; line ends and tabs stay."""
+    file can steer the terminal. Line ends and tabs stay, and so do the joiners of emoji and Persian."""
     return "".join(
-        c if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs") else f"\\u{ord(c):04x}"
+        c if c in "\n\t\u200c\u200d" or unicodedata.category(c) not in ("Cc", "Cf", "Cs") else _escape(c)
         for c in text.replace("\r\n", "\n")
     )
+
+
+def _escape(character: str) -> str:
+    code = ord(character)
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
 def short_error(error: BaseException) -> str:
@@ -37,6 +43,36 @@ def dim(text: str) -> str:
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         return text
     return f"\x1b[2m{text}\x1b[0m"
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP (a closed terminal) end the block as SystemExit(128 + n), so that what is to be
+    done at the end is done. One that is ignored, as under nohup, stays so. For the main thread only."""
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    ours = [number for number in numbers if signal.getsignal(number) == signal.SIG_DFL]
+
+    def end(number: int, _: object) -> None:
+        for each in ours:  # a closed terminal sends more than one: none is to break off the end
+            signal.signal(each, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    for number in ours:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def lost_output(error: OSError) -> str:
+    """Print no more to a stdout whose reader has left, as `head` does, or that is full, not even at exit.
+    Returns the line that says so, "" where nobody is there to miss anything."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    if isinstance(error, BrokenPipeError):
+        return ""
+    return f"无法读取输入或写出结果：{error.strerror}。请检查标准输出的重定向、管道或磁盘空间后重试。"
 
 
 def soft_streams() -> None:

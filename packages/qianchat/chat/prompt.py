@@ -17,7 +17,8 @@ from ...pi_coding_agent.tools import ProjectFiles, create_project_tools
 from ..connection import api_key, base_url, connect
 from ..record import Recorder, check_writable, command_line, write_record
 from ..server.local_qwen import local_qwen
-from ..terminal import one_line, printable, short_error, soft_streams
+from ..terminal import ended_by_signals, lost_output, one_line, printable, short_error, soft_streams
+from .lines import PipedLines, TerminalLines
 from .screen import Screen
 
 MAX_FILE_BYTES = 32 * 1024
@@ -52,17 +53,9 @@ def main(args: argparse.Namespace) -> int:
     """Chat until the input ends, and return the exit status that EPILOG tells. Errors go to stderr."""
     soft_streams()
     try:
-        if args.record:
-            check_writable(args.record)
-        with ProjectFiles(args.project, MAX_FILE_BYTES) as files:
-            chat = Chat(files, args.resume)
-            with local_qwen(base_url()) if args.local_qwen else nullcontext():
-                try:
-                    status = chat.run()
-                finally:
-                    if args.record:
-                        write_record(args.record, chat.document(), api_key())
-        print(end="", flush=True)
+        with ended_by_signals():
+            status = _chat(args)
+            print(end="", flush=True)
         return status
     except MiniPiError as error:
         print(short_error(error), file=sys.stderr)
@@ -71,11 +64,23 @@ def main(args: argparse.Namespace) -> int:
         print("已中断。", file=sys.stderr)
         return 130
     except OSError as error:
-        # stdout's reader has left, as `head` does, or a redirection fails: nothing more, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        if not isinstance(error, BrokenPipeError):
-            print(f"无法读取输入或写出结果：{error.strerror}。请检查重定向后重试。", file=sys.stderr)
+        said = lost_output(error)
+        with suppress(OSError):  # of a terminal that was closed
+            print(said, end="\n" if said else "", file=sys.stderr, flush=True)
         return 1
+
+
+def _chat(args: argparse.Namespace) -> int:
+    if args.record:
+        check_writable(args.record)
+    with ProjectFiles(args.project, MAX_FILE_BYTES) as files:
+        chat = Chat(files, args.resume)
+        with local_qwen(base_url()) if args.local_qwen else nullcontext():
+            try:
+                return chat.run()
+            finally:
+                if args.record:
+                    write_record(args.record, chat.document(), api_key())
 
 
 class Chat:
@@ -87,6 +92,7 @@ class Chat:
         self._recorder, self._screen = Recorder(client), Screen()
         self._parts = self._recorder, create_project_tools(files), config, self._screen
         self._interactive = sys.stdin.isatty() and sys.stdout.isatty()
+        self._lines = TerminalLines() if self._interactive else PipedLines()
         self._entered: list[str] = []
         self._runs: list[JsonObject] = []
         self._reset()
@@ -103,7 +109,7 @@ class Chat:
         while True:
             try:
                 line = self._read_line()
-                if line is None or line == "/quit":
+                if line is None or line.split()[0] == "/quit":
                     return 0 if self._interactive else status
                 interrupted = False
                 self._answer(line)
@@ -111,7 +117,7 @@ class Chat:
                 print(one_line(f"出错：{error}"), file=sys.stderr, flush=True)
                 status = 1
             except KeyboardInterrupt:
-                if interrupted or not self._interactive:
+                if not self._interactive or (interrupted and not self._lines.was_begun()):
                     raise
                 interrupted = True
                 print("已停止。再按一次 Ctrl-C 离开，或接着提问。", flush=True)
@@ -126,8 +132,6 @@ class Chat:
         return self._recorder.document(f"printf '%s\\n' {lines} | {command}", outcome)
 
     def _greet(self) -> None:
-        with suppress(ImportError):
-            import readline  # noqa: F401  # input() then edits lines and recalls them
         print(f"模型 {printable(self._model)}。/help 看命令，Ctrl-D 离开。")
         if self._saved:
             asked = sum(item.get("role") == "user" for item in self._conversation.history)
@@ -138,13 +142,15 @@ class Chat:
         line = ""
         try:
             while not line:
-                line = input(PROMPT if self._interactive else "").strip()
-        except (EOFError, KeyboardInterrupt) as end:
+                line = self._lines.next(PROMPT)
+        except EOFError:
             if self._interactive:
                 print()
-            if isinstance(end, KeyboardInterrupt):
-                raise
             return None
+        except KeyboardInterrupt:
+            if self._interactive:
+                print()
+            raise
         if not self._interactive:
             print(PROMPT + printable(line), flush=True)
         return "/" + line[1:] if line.startswith("／") else line  # as Chinese input methods write it
@@ -155,7 +161,7 @@ class Chat:
         except UnicodeEncodeError:
             raise MiniPiError("这一行不是有效的 UTF-8 文本，没有发送。请换成 UTF-8 后重试。") from None
         if line.startswith("/"):
-            self._command(*line.partition(" ")[::2])
+            self._command(*[*line.split(maxsplit=1), ""][:2])
         else:
             self._ask(line)
 
@@ -171,7 +177,6 @@ class Chat:
                 raise
 
     def _command(self, name: str, rest: str) -> None:
-        rest = rest.strip()
         match name:
             case "/help":
                 print(HELP)
@@ -197,9 +202,25 @@ class Chat:
         path = Path(os.path.expanduser(name)) if name else self._saved  # noqa: PTH111
         if path is None or "\0" in name:
             raise MiniPiError("请写出要保存到的文件：/save FILE")
+        if path != self._saved:
+            self._require_nothing_lost(path)
         self._conversation.save(path)
         self._saved = path
         print(f"已保存到 {printable(str(path))}。")
+
+    def _require_nothing_lost(self, path: Path) -> None:
+        """Raise MiniPiError where path holds anything but the beginning of this conversation."""
+        try:
+            if not path.is_file() or path.stat().st_size == 0:
+                return
+        except OSError:  # which saving will tell
+            return
+        try:
+            there = Conversation.load(path, *self._parts).history
+        except MiniPiError:
+            raise MiniPiError(f"{path} 不是保存的对话，没有改动它。请换一个文件名。") from None
+        if there != self._conversation.history[: len(there)]:
+            raise MiniPiError(f"{path} 里是另一个对话，没有改动它。请换一个文件名，或先移走它。")
 
     def _reset(self) -> None:
         self._conversation = Conversation(*self._parts)
@@ -215,6 +236,8 @@ def usage_line(conversation: Conversation) -> str:
 
 
 def _sum(usages: Sequence[Any], key: str) -> int:
-    """What a server does not report, or not as a number, counts as 0."""
+    """What a server does not report, or not as a number, counts as 0; some report 12.0."""
     values = [usage.get(key) for usage in usages if isinstance(usage, dict)]
-    return sum(value for value in values if isinstance(value, int))
+    return sum(
+        int(value) for value in values if type(value) is int or (type(value) is float and value < 1e15)
+    )

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import PurePosixPath
 
 from ...pi_agent import AgentEvent, ToolResult
-from ...pi_ai import FunctionCall
+from ...pi_ai import FunctionCall, answer_so_far
 from ...pi_coding_agent.tools import EMPTY_FILE
 from ..terminal import Thinking, dim, one_line, printable
 
@@ -62,12 +62,11 @@ class Screen:
 
     def _whole(self, text: str) -> None:
         """Print what the stream left out; the whole text is the truth where the two disagree."""
-        shown = self._text.shown()
-        if not text.startswith(shown):
+        rest = self._text.rest(text)
+        if rest is None:
             self._end_line()
             print(dim("（以上与完整的响应不一致，以下面为准）"))
-            shown = ""
-        self._write(text[len(shown) :])
+        self._write(text if rest is None else rest)
         self._end_line()
 
     def _tool(self, call: FunctionCall, result: ToolResult) -> None:
@@ -101,24 +100,27 @@ class StreamedText:
 
     def add(self, delta: str) -> str:
         """What can be shown now that delta is there."""
+        self._held += delta
+        text = self._held
         if not self._shown:
-            delta = self._opening(delta)
-        if delta:
-            self._shown.append(delta)
-        return delta
+            text = answer_so_far(text)
+            text = text if len(text) >= HELD_BACK else ""
+        text = text.removesuffix("\r")  # it may be half of a line end
+        if text:
+            self._held = "\r" if self._held.endswith("\r") else ""
+            self._shown.append(text)
+        return text
 
     def shown(self) -> str:
         """All that add has returned, without blanks at the end."""
         return "".join(self._shown).rstrip()
 
-    def _opening(self, delta: str) -> str:
-        self._held = (self._held + delta).lstrip()
-        thought, end, after = self._held.partition("</think>")
-        if thought.startswith("<think>"):
-            if not end:
-                return ""
-            self._held = after.lstrip()
-        return self._held if len(self._held) >= HELD_BACK else ""
+    def rest(self, whole: str) -> str | None:
+        """What add has left out of the whole text, None when that is another one."""
+        if self.shown() == whole:
+            return ""
+        shown = "".join(self._shown)
+        return whole[len(shown) :] if whole.startswith(shown) else None
 
 
 def outcome(call: FunctionCall, result: ToolResult) -> str:
