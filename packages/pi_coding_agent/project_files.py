@@ -91,8 +91,10 @@ class ProjectFiles:
         if not _NOFOLLOW or os.open not in os.supports_dir_fd or os.scandir not in os.supports_fd:
             raise MiniPiError("这个系统不支持安全的目录访问（dir_fd）。Windows 请在 WSL 中运行。")
         try:
-            self._held.append(os.open(self._root, _WALK & ~_NOFOLLOW))
-            self._identity = os.stat(".", dir_fd=self._held[0])
+            descriptor = os.open(self._root, _WALK & ~_NOFOLLOW)
+            with _closed_on_error(descriptor):
+                self._identity = os.stat(".", dir_fd=descriptor)
+            self._held.append(descriptor)
         except (OSError, ValueError) as error:  # ValueError: the name cannot be one
             self.close()
             reason = f"打不开项目目录 {self._root!r}（{type(error).__name__}）。"
@@ -175,9 +177,9 @@ class ProjectFiles:
             if self._held:
                 raise
             raise closed from None
-        if not os.path.samestat(os.fstat(descriptor), self._identity):
-            os.close(descriptor)
-            raise closed
+        with _closed_on_error(descriptor):
+            if not os.path.samestat(os.fstat(descriptor), self._identity):
+                raise closed
         return descriptor
 
     def _text(self, descriptor: int, shown: str) -> str:
@@ -227,6 +229,16 @@ def _shown(path: str) -> str:
     """The path in an error: what cannot be printed is escaped, and an endless one cut."""
     path = path if len(path) <= MAX_CHARACTERS else path[:200] + "…"
     return _UNPRINTABLE.sub(lambda found: found.group().encode("unicode_escape").decode(), path)
+
+
+@contextmanager
+def _closed_on_error(descriptor: int) -> Iterator[None]:
+    """Ctrl-C too: a descriptor that nobody has yet would stay open for good."""
+    try:
+        yield
+    except BaseException:
+        os.close(descriptor)
+        raise
 
 
 @contextmanager

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from ..pi_ai.errors import MiniPiError
 from .arguments import Parser, whole_number
 from .chat.prompt import add_chat
 from .server.local_qwen import DEFAULT_CONTEXT, DEFAULT_PORT, exit_error, start_server
+from .terminal import lost_output
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -45,7 +47,9 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
 
 def serve(args: argparse.Namespace) -> int:
     """Bring the server up, print how to use it, and stay in front until Ctrl-C or SIGTERM."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for name in ("SIGTERM", "SIGHUP"):
+        if signal.getsignal(number := getattr(signal, name, signal.SIGTERM)) != signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
     ready = False
     try:
         with start_server(
@@ -63,6 +67,14 @@ def serve(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print("已停止。" if ready else "已中断；下载好的部分会保留，重新运行时接着来。", file=sys.stderr)
         return 0 if ready else 130
+    except OSError as error:
+        said = (
+            lost_output(error)
+            or "没有人读标准输出，export 的几行写不出去。请不要用管道接走它，或重定向到文件。"
+        )
+        with suppress(OSError):
+            print(said, file=sys.stderr, flush=True)
+        return 1
 
 
 if __name__ == "__main__":

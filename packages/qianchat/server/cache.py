@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,12 +14,38 @@ from ...pi_ai import MiniPiError
 
 
 def cache_dir() -> Path:
-    """MINI_PI_CACHE, else mini-pi under XDG_CACHE_HOME (only if absolute, as XDG asks) or ~/.cache."""
+    """MINI_PI_CACHE, else mini-pi under XDG_CACHE_HOME (only if absolute, as XDG asks) or ~/.cache.
+
+    Raises MiniPiError where that names no folder of anybody.
+    """
     own = os.environ.get("MINI_PI_CACHE")
     if own:
-        return Path(own).expanduser().absolute()
+        return expanded(own, "MINI_PI_CACHE").absolute()
     shared = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (shared if shared.is_absolute() else Path.home() / ".cache") / "mini-pi"
+    if shared.is_absolute():
+        return shared / "mini-pi"
+    try:
+        return Path.home() / ".cache" / "mini-pi"
+    except RuntimeError:
+        raise MiniPiError(
+            "不知道主目录在哪里（没有 HOME）。请用环境变量 MINI_PI_CACHE 指定缓存目录。"
+        ) from None
+
+
+def expanded(path: str | Path, setting: str) -> Path:
+    """path with its ~ or ~user replaced. Raises MiniPiError that names the setting where there is no such user."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise MiniPiError(f"{setting} 的 {path} 里没有这个用户的主目录。请写出完整的路径。") from None
+
+
+def unusable(error: OSError) -> MiniPiError:
+    """The error for a cache that cannot be used."""
+    return MiniPiError(
+        f"本机 Qwen 没有准备好：{error}。\n"
+        "请检查缓存目录的权限和剩余空间，或用环境变量 MINI_PI_CACHE 换一个目录。"
+    )
 
 
 @contextmanager
@@ -36,6 +63,28 @@ def locked(cache: Path) -> Iterator[None]:
             print("另一个进程正在这个缓存目录里安装，等它完成……", file=sys.stderr, flush=True)
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def log_file(cache: Path, name: str) -> Path:
+    """An empty log in the cache's log folder; of a cache that is read-only, one among the temporary
+    files. Raises OSError where there is no cache and none can be made."""
+    log = cache / "log" / name
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.unlink(missing_ok=True)
+        log.touch()
+    except OSError:
+        if not cache.is_dir():
+            raise
+        descriptor, temporary = tempfile.mkstemp(f"-{name}", "mini-pi-")
+        os.close(descriptor)
+        log = Path(temporary)
+    return log
+
+
+def shown(log: Path) -> str:
+    """Where a log is, as an error tells it."""
+    return f"缓存目录的 log/{log.name}" if log.parent.name == "log" else str(log)
 
 
 def require_space(folder: Path, size: int, purpose: str) -> None:

@@ -23,7 +23,7 @@ class Child:
 
     def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
-        supervised = [sys.executable, "-I", "-S", _SUPERVISOR, str(self.grace), *command]
+        supervised = [sys.executable, "-I", "-S", _SUPERVISOR, str(os.getpid()), str(self.grace), *command]
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 supervised,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...pi_ai import MiniPiError
-from .cache import empty_folder, locked, require_space, size_under
+from .cache import empty_folder, expanded, locked, require_space, size_under
 from .child import answers, end_of, last_words, run
 from .fetch import fetched_source, install_tool
 from .progress import Progress
@@ -57,7 +57,7 @@ def find_llama_server(cache: Path, wanted: Path | None = None) -> LlamaServer:
     named = (("--llama-server", wanted), ("QWEN_LLAMA_SERVER", os.environ.get("QWEN_LLAMA_SERVER")))
     for origin, program in named:
         if program:
-            usable = _look_at(Path(shutil.which(Path(program).expanduser()) or program))
+            usable = _look_at(Path(shutil.which(expanded(program, origin)) or program))
             if isinstance(usable, str):
                 raise MiniPiError(
                     f"{origin} 指定的 {program} {usable}。\n"
@@ -165,8 +165,11 @@ def unpack_llama_cpp(archive: Path, folder: Path, sha256: str) -> None:
 
 
 def _require_compiler() -> None:
-    compiler = [os.environ["CXX"].split()[0]] if os.environ.get("CXX") else ["c++", "g++", "clang++"]
-    if not any(answers([name, "--version"]) for name in compiler):
+    named = os.environ.get("CXX")
+    compilers = named.split()[:1] if named else ["c++", "g++", "clang++"]
+    if not any(answers([name, "--version"]) for name in compilers):
+        if named:
+            raise MiniPiError(f"环境变量 CXX 指定的 C++ 编译器 {named!r} 不能运行。请改正它，或 unset CXX。")
         raise MiniPiError(
             "要编译 llama-server，但没有找到能用的 C++ 编译器。请先安装：\n"
             "Debian、Windows 的 WSL：sudo apt install build-essential；macOS：xcode-select --install。\n"

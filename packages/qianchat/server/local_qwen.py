@@ -86,7 +86,7 @@ def start_server(
     to llama-server. Raises MiniPiError, whose message has at most three lines.
     """
     # What installs and runs programs is imported by those who do so: connection.py needs one name from here.
-    from .cache import cache_dir
+    from .cache import cache_dir, log_file, unusable
     from .child import Child
     from .llama_server import find_llama_server
     from .model import QWEN, installed_model, is_model
@@ -97,13 +97,9 @@ def start_server(
         program = find_llama_server(cache, llama_server)
         path = _checked_gguf(gguf) if gguf else installed_model(cache, QWEN)
         ours = is_model(path, QWEN)
-        log = cache / "log" / f"llama-server-{port}.log"
-        log.unlink(missing_ok=True)
+        log = log_file(cache, f"llama-server-{port}.log")
     except OSError as error:
-        raise MiniPiError(
-            f"本机 Qwen 没有准备好：{error}。\n"
-            "请检查缓存目录的权限和剩余空间，或用环境变量 MINI_PI_CACHE 换一个目录。"
-        ) from error
+        raise unusable(error) from error
     model = LOCAL_MODEL if ours else path.stem.lower()
     command = [str(program.path), "--model", str(path), "--alias", model, "--jinja"]
     command += ["--host", "127.0.0.1", "--port", str(port)]
@@ -126,18 +122,20 @@ def start_server(
 
 def exit_error(status: int, log: Path) -> MiniPiError:
     """The error for a llama-server that ended by itself."""
+    from .cache import shown
     from .child import last_words
 
     end = f"被信号 {status - 128} 终止" if status > 128 else f"退出码 {status}"
     return MiniPiError(
         f"llama-server 自己退出了（{end}）：{last_words(log)}\n"
-        f"完整输出在缓存目录的 log/{log.name}。\n"
+        f"完整输出在{shown(log)}。\n"
         "内存不足就换小一点的 --ctx 或模型；参数不被认识就换新一点的 llama-server。"
     )
 
 
 def _wait_until_healthy(child: Child, port: int, log: Path) -> None:
     """Until the model is loaded, requests get 503, so nobody is let in before /health says ok."""
+    from .cache import shown
     from .port import occupant, request
 
     _say("起动 llama-server，载入模型……")
@@ -150,7 +148,7 @@ def _wait_until_healthy(child: Child, port: int, log: Path) -> None:
         if time.monotonic() > deadline:
             raise MiniPiError(
                 f"llama-server 在 {_LOAD_SECONDS:.0f} 秒内没有就绪，已停止它。\n"
-                f"请看缓存目录的 log/{log.name}，或换小一点的模型。"
+                f"请看{shown(log)}，或换小一点的模型。"
             )
         found = occupant("127.0.0.1", port)
     if request("127.0.0.1", port, "POST", "/v1/responses", timeout=30, body="{}")[0] == 404:
@@ -190,12 +188,22 @@ def _require_free(port: int) -> None:
 
 
 def _checked_gguf(path: Path) -> Path:
-    path = path.expanduser().absolute()
-    if not path.is_file():
-        raise MiniPiError(f"--gguf 指定的文件不存在：{path}。请检查路径，或去掉 --gguf，由程序下载模型。")
-    with path.open("rb") as file:
-        if file.read(4) != b"GGUF":
-            raise MiniPiError(f"{path.name} 不是 GGUF 文件（开头不是 GGUF）。请换成 .gguf 模型文件。")
+    from .cache import expanded
+
+    path = expanded(path, "--gguf").absolute()
+    try:
+        if path.is_dir():
+            raise MiniPiError(f"--gguf 指定的 {path} 是目录。请写出其中的 .gguf 模型文件。")
+        if not path.is_file():
+            what = "不是普通文件" if path.exists() else "不存在"
+            raise MiniPiError(f"--gguf 指定的文件{what}：{path}。请检查路径，或去掉 --gguf，由程序下载模型。")
+        with path.open("rb") as file:
+            if file.read(4) != b"GGUF":
+                raise MiniPiError(f"{path.name} 不是 GGUF 文件（开头不是 GGUF）。请换成 .gguf 模型文件。")
+    except OSError as error:
+        raise MiniPiError(
+            f"--gguf 指定的 {path} 不能读取：{error.strerror}。请检查它的权限，或换一个文件。"
+        ) from None
     return path
 
 

@@ -6,6 +6,7 @@ import hashlib
 import os
 import zipfile
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -83,7 +84,8 @@ def installed_model(cache: Path, model: SlicedModel) -> Path:
             "请删除这个文件后重新运行，会再次下载。"
         )
     if not _stamped(path, model):
-        _stamp(path).write_text(_identity(path, model), encoding="utf-8")
+        with suppress(OSError):  # a read-only cache: it is hashed at each start
+            _stamp(path).write_text(_identity(path, model), encoding="utf-8")
     return path
 
 
@@ -107,7 +109,10 @@ def _stamp(path: Path) -> Path:
 
 def _stamped(path: Path, model: SlicedModel) -> bool:
     stamp = _stamp(path)
-    return stamp.is_file() and stamp.read_text(encoding="utf-8") == _identity(path, model)
+    try:
+        return stamp.read_bytes() == _identity(path, model).encode()
+    except OSError:
+        return False
 
 
 def _identity(path: Path, model: SlicedModel) -> str:

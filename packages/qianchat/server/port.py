@@ -5,6 +5,9 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import threading
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 _MAX_BODY = 1 << 20
@@ -20,14 +23,16 @@ class Occupant:
 
 
 def occupant(host: str, port: int, timeout: float = 2.0) -> Occupant | None:
-    """Ask whoever listens there for /health and /v1/models; None when nobody does. Never raises."""
+    """Ask whoever listens there for /health and /v1/models; None when nobody does. timeout: seconds for all
+    of it, also where bytes drip. Never raises."""
+    end = time.monotonic() + timeout
     try:
         socket.create_connection((host, port), timeout).close()
     except OSError:
         return None
     try:
-        status, server, health = request(host, port, "GET", "/health", timeout)
-        _, _, listing = request(host, port, "GET", "/v1/models", timeout)
+        status, server, health = request(host, port, "GET", "/health", timeout / 2)
+        _, _, listing = request(host, port, "GET", "/v1/models", max(0.1, end - time.monotonic()))
     except (OSError, http.client.HTTPException):
         return Occupant("一个不说 HTTP 的程序")
     models = _model_names(listing)
@@ -44,18 +49,30 @@ def occupant(host: str, port: int, timeout: float = 2.0) -> Occupant | None:
 def request(
     host: str, port: int, method: str, path: str, timeout: float = 2.0, body: str | None = None
 ) -> tuple[int, str, object]:
-    """Status, Server header and JSON body (None when it is no JSON). Raises OSError, HTTPException."""
+    """Status, Server header and JSON body (None when it is no JSON). timeout: seconds for the whole.
+    Raises OSError, HTTPException."""
     connection = http.client.HTTPConnection(host, port, timeout=timeout)
+    connection.connect()
+    end = threading.Timer(timeout, _hang_up, [connection.sock])
+    end.daemon = True
+    end.start()
     try:
         connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
         answer = connection.getresponse()
         data = answer.read(_MAX_BODY)
     finally:
+        end.cancel()
         connection.close()
     try:
         return answer.status, answer.getheader("Server", ""), json.loads(data)
     except (ValueError, RecursionError):
         return answer.status, answer.getheader("Server", ""), None
+
+
+def _hang_up(connection: socket.socket) -> None:
+    """Ends the reading in the other thread: a socket's own timeout begins anew with each byte."""
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _model_names(listing: object) -> list[str]:
