@@ -34,6 +34,7 @@ def main(module: str = "__main__") -> int:
     """
     # A shell that starts us in the background lets us and our children ignore Ctrl-C, which checks send.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # likewise nohup
     suite = unittest.defaultTestLoader.loadTestsFromModule(sys.modules[module])
     words = sys.argv[1:]
     if words:

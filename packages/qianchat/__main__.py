@@ -8,6 +8,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from .. import __version__
 from ..pi_ai.errors import MiniPiError
 from .arguments import Parser, whole_number
 from .chat.prompt import add_chat
@@ -17,9 +18,12 @@ from .terminal import lost_output
 
 def main(argv: list[str] | None = None) -> int:
     """Exit status: 0 ended as asked, 1 failed, 2 wrong usage, 130 interrupted before it was ready."""
+    as_command = Path(sys.argv[0]).name == "qianchat"
     parser = Parser(
-        prog=f"python3 -m {__package__}", description="本机的 Qwen：起动模型服务，或就一个项目的文件对话。"
+        prog="qianchat" if as_command else f"python3 -m {__package__}",
+        description="本机的 Qwen：起动模型服务，或就一个项目的文件对话。",
     )
+    parser.add_argument("--version", action="version", version=f"mini_pi {__version__}", help="显示版本")
     commands = parser.add_subparsers(title="命令", required=True, metavar="命令")
     add_serve(commands.add_parser("serve", help="在本机起动一个真实的 Qwen 服务，直到 Ctrl-C"))
     add_chat(commands.add_parser("chat", help="在终端里就项目的文件连续提问"))
