@@ -23,6 +23,7 @@ MODULES = (
     "pi_ai.streaming",
     "pi_coding_agent.project_files",
     "qianchat.server",
+    "qianchat.prefix",
     "examples.steps",
     "qianchat.chat",
     "examples.show",

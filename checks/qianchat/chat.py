@@ -157,13 +157,17 @@ class Terminal:
         return self.end()
 
     def interrupt(self) -> None:
-        """Press Ctrl-C once the program waits for something. One that comes between readline's prompt
-        and its wait would be noticed with the next key only."""
+        """Press Ctrl-C once the program waits for something."""
+        self.settle()
+        self.type("\x03")
+
+    def settle(self) -> None:
+        """Until the program waits. A signal that comes between readline's prompt and its wait would be noticed
+        with the next key only."""
         status = Path(f"/proc/{self.process.pid}/stat")
         deadline = time.monotonic() + DEADLINE
         while status.exists() and ") S " not in status.read_text() and time.monotonic() < deadline:
             time.sleep(0.01)
-        self.type("\x03")
 
     def expect(self, marker: str) -> str:
         """Read on until marker is there, and return what stands between the last one and its end."""
@@ -399,6 +403,7 @@ class InATerminal(ChatCase):
                         if asking:
                             screen.type("平均\r")
                             screen.expect("平均每单")
+                        screen.settle()
                         screen.process.send_signal(number)
                         self.assertEqual(screen.end(), 128 + number)
                     runs = json.loads(record.read_bytes())["outcome"]["runs"]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ...pi_ai import MiniPiError
@@ -90,6 +90,7 @@ def start_server(
     from .child import Child
     from .llama_server import find_llama_server
     from .model import QWEN, installed_model, is_model
+    from .prefix import folder_flags, prepare, state_name
 
     _require_free(port)
     cache = cache_dir()
@@ -107,8 +108,10 @@ def start_server(
     command += ["--ctx-size", str(ctx), "--parallel", "1"]
     if threads is not None:
         command += ["--threads", str(threads)]
+    states: list[str] = []
     if ours:
-        command += ["--chat-template-file", str(_TEMPLATE)]
+        states = folder_flags(cache, program.help)
+        command += ["--chat-template-file", str(_TEMPLATE), *states]
     for flag in _EXTRA_FLAGS:
         if flag[0] in program.help:
             command += flag
@@ -117,7 +120,31 @@ def start_server(
     env = {"OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "passive")}
     with Child(command, log, env) as child:
         _wait_until_healthy(child, port, log)
+        if states:
+            question = _first_question(model)
+            prepare(
+                port, cache, state_name(QWEN.sha256, _TEMPLATE.read_bytes(), program.path, question), question
+            )
         yield LocalServer(f"http://127.0.0.1:{port}", model, ctx, log, child)
+
+
+def _first_question(model: str) -> dict[str, Any]:
+    """A request that begins as those of the examples and the chat do."""
+    from ...pi_coding_agent.tools import ProjectFiles, create_project_tools
+    from ..connection import INSTRUCTIONS
+
+    return {
+        "model": model,
+        "instructions": INSTRUCTIONS,
+        "tools": [tool.schema() for tool in create_project_tools(ProjectFiles(".", 1))],
+        "tool_choice": "auto",
+        "parallel_tool_calls": False,
+        "store": False,
+        "max_output_tokens": 1,
+        "temperature": 0,
+        "reasoning": {"effort": "none"},
+        "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "。"}]}],
+    }
 
 
 def exit_error(status: int, log: Path) -> MiniPiError:
