@@ -9,6 +9,8 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from packages.qianchat.arguments import Parser
+
 MODULES = (
     "loop_boundaries",
     "pi_agent.tools",
@@ -29,12 +31,19 @@ MODULES = (
     "examples.show",
     "examples.evidence",
     "support.compatibility_verdicts",
+    "support.help",
     "architecture",
 )
 
 
-def run_all(modules: Sequence[str], workers: int) -> int:
-    """Run checks.NAME for each name, print its closing line (or all of it, if it failed) and the sum."""
+def run_all(program: str, modules: Sequence[str], workers: int) -> int:
+    """The command `python3 -m program`: run checks.NAME for each name, print its closing line (or all of it, if it failed) and the sum."""
+    parser = Parser(
+        prog=f"python3 -m {program}",
+        description="运行各组检查，每组一行；最后一行是总数 N passed, N failed。全部通过时退出码为 0。"
+        "一组里的几个：python3 -m checks.pi_ai.transport 词 ……",
+    )
+    parser.parse_args()
     totals = [0, 0, 0]
     with ThreadPoolExecutor(workers) as pool:
         for name, (status, output) in zip(modules, pool.map(_run, modules), strict=True):
@@ -65,4 +74,4 @@ def _run(name: str) -> tuple[int, str]:
 
 
 if __name__ == "__main__":
-    raise SystemExit(run_all(MODULES, workers=os.cpu_count() or 2))
+    raise SystemExit(run_all("checks", MODULES, workers=os.cpu_count() or 2))

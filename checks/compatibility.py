@@ -7,7 +7,6 @@ Exit status: 0 when the loop can run there, 1 when not, 2 wrong usage.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Callable
@@ -24,10 +23,13 @@ from packages.pi_ai import (
     parse_function_calls,
     response_output,
 )
-from packages.qianchat.record import command_line, write_record
+from packages.qianchat.arguments import Parser
+from packages.qianchat.connection import api_key, timeout
+from packages.qianchat.record import check_writable, command_line, write_record
 from packages.qianchat.server.local_qwen import LOCAL_MODEL
 from packages.qianchat.terminal import printable, short_error, soft_streams
 
+FIRST = "先解决上一项"
 WORKS, IGNORED, FAILS, UNSEEN = "可用", "被忽略", "不可用", "没有出现"
 
 CITY = {
@@ -44,6 +46,7 @@ WEATHER: JsonObject = {
     "strict": True,
 }
 TIME: JsonObject = {**WEATHER, "name": "get_time", "description": "查询一个城市现在的时间。"}
+CAP = 16  # the smallest that OpenAI takes
 QUESTION = "北京现在的天气怎么样？"
 
 
@@ -60,6 +63,10 @@ class Server:
 
     def __init__(self, client: ResponsesClient, model: str) -> None:
         self.client, self.model = client, model
+        effort = os.environ.get("QWEN_REASONING", "none")
+        self.reasoning: JsonObject = {"reasoning": {"effort": effort}} if effort else {}
+        self.advice = ""  # for a field that the examples send and that is refused here
+        self.refusals: list[str] = []  # what well-formed requests were answered with
 
     def ask(
         self, text: str, *items: JsonObject, on_text: Callable[[str], None] | None = None, **fields: Any
@@ -74,13 +81,24 @@ class Server:
             "store": False,
             "max_output_tokens": 256,
             "temperature": 0,
+            **self.reasoning,
             **fields,
             "input": [
                 {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]},
                 *items,
             ],
         }
-        return self.client.create(payload, on_text) if on_text else self.client.create(payload)
+        try:
+            return self.client.create(payload, on_text) if on_text else self.client.create(payload)
+        except ModelRequestError as error:
+            if "reasoning" not in self.reasoning or "QWEN_REASONING=" not in str(error):
+                self.refusals.append(str(error))
+                raise
+        self.reasoning = {}
+        self.advice = "这个服务不接受 reasoning：请设置 QWEN_REASONING=（空），否则例子和对话都会失败"
+        return self.ask(
+            text, *items, on_text=on_text, **{k: v for k, v in fields.items() if k != "reasoning"}
+        )
 
     def calls(self, text: str, **fields: Any) -> tuple[list[JsonObject], list[FunctionCall]]:
         """The output items and the calls in them."""
@@ -93,7 +111,7 @@ def plain_answer(server: Server) -> Finding:
     text = output_text(response_output(response), response)
     if not text:
         return Finding(FAILS, "没有文本", "检查模型和 chat template")
-    return Finding(WORKS, text[:40])
+    return Finding(WORKS, text[:40], server.advice)
 
 
 def tool_call(server: Server) -> Finding:
@@ -107,7 +125,7 @@ def tool_call(server: Server) -> Finding:
 def replay(server: Server) -> Finding:
     output, calls = server.calls(QUESTION, tools=[WEATHER])
     if not calls:
-        return Finding(FAILS, "没有调用可以回放", "先解决上一项")
+        return Finding(FAILS, "没有调用可以回放", FIRST)
     items = [
         {"type": "function_call_output", "call_id": call.call_id, "output": "晴，23 度"} for call in calls
     ]
@@ -170,19 +188,27 @@ def streaming(server: Server) -> Finding:
 
 
 def cut_off(server: Server) -> Finding:
-    response = server.ask("写一篇两百字的文章，介绍长城。", max_output_tokens=16)
+    response = server.ask("写一篇两百字的文章，介绍长城。", max_output_tokens=CAP)
     usage = response.get("usage") or {}
+    used = usage.get("output_tokens", 0)
+    if used > CAP + 1:  # one more, the end of the text, is counted by some
+        return Finding(
+            IGNORED, f"上限是 {CAP}，却写了 {used} 个 token", "不能靠 QWEN_MAX_OUTPUT_TOKENS 限制长度"
+        )
     if response.get("status") == "incomplete":
         return Finding(WORKS, f"status incomplete：{response.get('incomplete_details')}")
-    if usage.get("output_tokens", 0) >= 16:
+    if used >= CAP:
         return Finding(WORKS, f"status {response.get('status')}，从 usage.output_tokens 看得出")
     return Finding(IGNORED, "截断不会报告", "调大 QWEN_MAX_OUTPUT_TOKENS，短回答要自己核对")
 
 
 def error_body(server: Server) -> Finding:
+    before = list(server.refusals)
     try:
         server.ask("你好。", max_output_tokens="many", tools="none")
     except ModelRequestError as error:
+        if error.status and str(error) in before:
+            return Finding(UNSEEN, "正常的请求也得到同样的一句，看不出错误是否有说明")
         return Finding(WORKS if error.status else FAILS, _one_line(error))
     return Finding(IGNORED, "错误的字段没有报错", "拼错的参数不会有提示")
 
@@ -222,12 +248,13 @@ NEEDED = 3
 
 def probe_all(server: Server) -> list[tuple[str, Finding]]:
     """Ask one thing after another; a probe that fails is a finding too."""
-    findings = []
+    findings: list[tuple[str, Finding]] = []
     for name, probe in PROBES:
         try:
             finding = probe(server)
         except MiniPiError as error:
             finding = Finding(FAILS, _one_line(error))
+        finding = _in_view_of(dict(findings), name, finding)
         findings.append((name, finding))
         print(f"{name}：{finding.verdict}。{printable(_one_line(finding.detail))}", flush=True)
         if finding.advice:
@@ -235,20 +262,41 @@ def probe_all(server: Server) -> list[tuple[str, Finding]]:
     return findings
 
 
+def _in_view_of(before: dict[str, Finding], name: str, finding: Finding) -> Finding:
+    """The finding without advice that an earlier one contradicts."""
+    if name == "必选工具 对象形式" and before["必选工具 required"].verdict != WORKS:
+        works = finding.verdict == WORKS
+        return finding._replace(advice='设置 required_tool_choice="named"' if works else "")
+    if name == "回放调用与结果" and finding.advice == FIRST and before["工具调用"].verdict == WORKS:
+        return finding._replace(advice="调用时有时无：换一个模型，或检查 chat template")
+    return finding
+
+
 def _one_line(text: object) -> str:
     return " ".join(str(text).split())[:300]
 
 
 def main() -> int:
+    """Ask, print and record; the exit status is told above."""
     soft_streams()
-    parser = argparse.ArgumentParser(prog="python3 -m checks.compatibility", description="检查一个模型服务。")
+    parser = Parser(prog="python3 -m checks.compatibility", description="检查一个模型服务能不能带动循环。")
     parser.add_argument("url", help="服务地址，例如 http://127.0.0.1:11434")
-    parser.add_argument("--model", default=os.environ.get("QWEN_MODEL") or LOCAL_MODEL, help="模型名")
-    parser.add_argument("--label", default="", help="写进记录的说明，例如所用的 chat template")
+    parser.add_argument(
+        "--model",
+        default=os.environ.get("QWEN_MODEL") or LOCAL_MODEL,
+        metavar="NAME",
+        help="模型名（默认 %(default)s）",
+    )
+    parser.add_argument(
+        "--label", default="", metavar="TEXT", help="写进记录的说明，例如所用的 chat template"
+    )
     parser.add_argument("--record", type=Path, metavar="FILE", help="把结果写成 JSON")
     args = parser.parse_args()
     try:
-        client = ResponsesClient(args.url, os.environ.get("QWEN_API_KEY") or None, timeout=120)
+        if args.record:
+            check_writable(args.record)
+        client = ResponsesClient(args.url, api_key(), timeout())
+        require_an_answer(Server(client, args.model))
         findings = probe_all(Server(client, args.model))
         if args.record:
             document = {
@@ -258,13 +306,27 @@ def main() -> int:
                 "label": args.label,
                 "findings": [{"name": name, **finding._asdict()} for name, finding in findings],
             }
-            write_record(args.record, document)
+            write_record(args.record, document, api_key())
     except MiniPiError as error:
         print(short_error(error), file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("已中断。", file=sys.stderr)
+        return 130
     usable = all(finding.verdict == WORKS for _, finding in findings[:NEEDED])
     print("循环可以在这里运行。" if usable else "循环在这里还不能运行：请先解决前三项里不可用的。")
     return 0 if usable else 1
+
+
+def require_an_answer(server: Server) -> None:
+    """Raise ModelRequestError where nobody answers: it would be the answer to each probe."""
+    try:
+        server.ask("你好。", max_output_tokens=CAP)
+    except ModelRequestError as error:
+        if error.status is None and not error.timed_out:
+            raise
+    except MiniPiError:
+        pass  # it answers; what is wrong with that, the probes tell
 
 
 if __name__ == "__main__":

@@ -7,4 +7,4 @@ from checks.__main__ import run_all
 MODULES = ("pi_coding_agent.soak_files", "pi_agent.soak_arguments")
 
 if __name__ == "__main__":
-    raise SystemExit(run_all(MODULES, workers=1))
+    raise SystemExit(run_all("checks.soak", MODULES, workers=1))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import unittest
 from collections.abc import Callable
 from typing import Any, cast
+from unittest import mock
 
 from checks import compatibility as probes
 from checks.compatibility import FAILS, IGNORED, UNSEEN, WORKS, Finding, Server
@@ -19,6 +23,11 @@ EMPTY = response(message(""))
 REASONING: JsonObject = {"type": "reasoning", "id": "rs_1", "summary": [], "content": []}
 REFUSED = ModelRequestError("POST … 返回 HTTP 400：Invalid tool_choice。请检查。", 400)
 UNREACHED = ModelRequestError("POST … 无法连接。请启动它。")
+NO_REASONING = ModelRequestError(
+    "POST … 返回 HTTP 400：unknown field。服务器不接受 reasoning。请设置 QWEN_REASONING=。", 400
+)
+TOO_LONG = {"usage": {"input_tokens": 9, "output_tokens": 300}}
+ONE_MORE = {"usage": {"input_tokens": 9, "output_tokens": 17}}
 LONG = {"usage": {"input_tokens": 9, "output_tokens": 16}}
 
 
@@ -51,6 +60,21 @@ def cached(tokens: object) -> JsonObject:
         ("incomplete", probes.cut_off, [response(message("长"), status="incomplete")], WORKS),
         ("completed_at_the_cap", probes.cut_off, [response(message("长"), **LONG)], WORKS),
         ("cut_off_without_a_word", probes.cut_off, [HELLO], IGNORED),
+        ("a_cap_that_is_ignored", probes.cut_off, [response(message("长"), **TOO_LONG)], IGNORED),
+        (
+            "incomplete_although_the_cap_did_not_hold",
+            probes.cut_off,
+            [response(message("长"), status="incomplete", **TOO_LONG)],
+            IGNORED,
+        ),
+        (
+            "one_more_for_the_end",
+            probes.cut_off,
+            [response(message("长"), status="incomplete", **ONE_MORE)],
+            WORKS,
+        ),
+        ("reasoning_refused", probes.plain_answer, [NO_REASONING, HELLO], WORKS),
+        ("reasoning_refused_with_tools", probes.tool_call, [NO_REASONING, CALL], WORKS),
         ("an_error_with_a_status", probes.error_body, [REFUSED], WORKS),
         ("a_wrong_field_taken", probes.error_body, [HELLO], IGNORED),
         ("an_error_without_a_status", probes.error_body, [UNREACHED], FAILS),
@@ -73,6 +97,46 @@ class AllProbes(unittest.TestCase):
         model = ScriptedModel(*[UNREACHED] * len(probes.PROBES))
         findings = probes.probe_all(Server(cast(ResponsesClient, model), "scripted"))
         self.assertEqual([finding.verdict for _, finding in findings], [FAILS] * len(probes.PROBES))
+
+    def test_what_the_examples_send_is_sent_and_a_refused_field_names_its_variable(self) -> None:
+        with ScriptedModel(NO_REASONING, HELLO, HELLO) as model:
+            server = Server(cast(ResponsesClient, model), "scripted")
+            finding = probes.plain_answer(server)
+            server.ask("再问")
+        self.assertEqual(
+            [request.get("reasoning") for request in model.requests], [{"effort": "none"}, None, None]
+        )
+        self.assertIn("QWEN_REASONING=", finding.advice)
+
+    def test_an_empty_setting_sends_no_reasoning(self) -> None:
+        with mock.patch.dict(os.environ, QWEN_REASONING=""), ScriptedModel(HELLO) as model:
+            Server(cast(ResponsesClient, model), "scripted").ask("问")
+        self.assertNotIn("reasoning", model.requests[0])
+
+    def test_one_error_for_everything_says_nothing_of_error_texts(self) -> None:
+        model = ScriptedModel(*[REFUSED] * len(probes.PROBES))
+        findings = dict(probes.probe_all(Server(cast(ResponsesClient, model), "scripted")))
+        self.assertEqual(findings["错误说明"].verdict, UNSEEN)
+
+    def test_advice_that_was_seen_not_to_help_is_left_out(self) -> None:
+        ignored, works = Finding(IGNORED, "", "a"), Finding(WORKS, "")
+        named = "必选工具 对象形式"
+        self.assertEqual(probes._in_view_of({"必选工具 required": ignored}, named, ignored).advice, "")
+        self.assertIn("named", probes._in_view_of({"必选工具 required": ignored}, named, works).advice)
+        self.assertEqual(probes._in_view_of({"必选工具 required": works}, named, ignored).advice, "a")
+        nothing = Finding(FAILS, "", probes.FIRST)
+        self.assertNotEqual(
+            probes._in_view_of({"工具调用": works}, "回放调用与结果", nothing).advice, probes.FIRST
+        )
+        self.assertEqual(
+            probes._in_view_of({"工具调用": nothing}, "回放调用与结果", nothing).advice, probes.FIRST
+        )
+
+    def test_nobody_there_is_one_line(self) -> None:
+        command = [sys.executable, "-m", "checks.compatibility", "http://127.0.0.1:9"]
+        done = subprocess.run(command, capture_output=True, encoding="utf-8")
+        self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (1, "", 1))
+        self.assertIn("无法连接", done.stderr)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ import unittest
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from packages.qianchat.arguments import Parser
+
 JsonObject = dict[str, Any]
 
 
@@ -35,8 +37,8 @@ def main(module: str = "__main__") -> int:
     # A shell that starts us in the background lets us and our children ignore Ctrl-C, which checks send.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # likewise nohup
+    words = _words(module)
     suite = unittest.defaultTestLoader.loadTestsFromModule(sys.modules[module])
-    words = sys.argv[1:]
     if words:
         suite = unittest.TestSuite(t for t in _flat(suite) if any(w in t.id() for w in words))
     result = unittest.TextTestRunner(stream=sys.stdout, verbosity=0).run(suite)
@@ -50,6 +52,17 @@ def main(module: str = "__main__") -> int:
     skipped = f", {len(result.skipped)} skipped" if result.skipped else ""
     print(f"{passed} passed, {len(failed)} failed{skipped}", flush=True)
     return 0 if not failed and passed > 0 else 1
+
+
+def _words(module: str) -> list[str]:
+    spec = getattr(sys.modules[module], "__spec__", None)
+    parser = Parser(
+        prog=f"python3 -m {spec.name if spec else module}",
+        description="运行这一组检查。最后一行是 N passed, N failed；全部通过时退出码为 0。",
+    )
+    parser.add_argument("words", nargs="*", metavar="WORD", help="只运行名字里含有其中一个词的检查")
+    words: list[str] = parser.parse_args().words
+    return words
 
 
 def _flat(suite: unittest.TestSuite) -> Iterable[unittest.TestCase]:
