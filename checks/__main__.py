@@ -23,6 +23,8 @@ MODULES = (
     "pi_ai.payload",
     "pi_ai.transport",
     "pi_ai.streaming",
+    "pi_ai.proxies",
+    "pi_ai.secrets_hidden",
     "pi_coding_agent.project_files",
     "qianchat.server",
     "qianchat.prefix",
