@@ -32,6 +32,7 @@ MODULES = (
     "qianchat.chat",
     "examples.show",
     "examples.evidence",
+    "examples.lessons",
     "support.compatibility_verdicts",
     "support.help",
     "architecture",

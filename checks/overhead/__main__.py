@@ -52,14 +52,14 @@ PEERS = {
 # (turns, bytes of a tool result): the share of the naive loop's CPU that is the target; None: no target.
 RUNS: dict[tuple[int, int], float | None] = {
     (10, 2 * KIB): None,
-    (20, 2 * KIB): 0.5,
+    (20, 2 * KIB): 0.8,
     (50, 2 * KIB): None,
-    (200, 2 * KIB): 0.35,
+    (200, 2 * KIB): 0.3,
     (10, 32 * KIB): None,
     (50, 32 * KIB): None,
     (200, 32 * KIB): 0.15,
 }
-START_TARGET = 1.15
+START_TARGET = 1.5
 
 
 def main() -> int:
