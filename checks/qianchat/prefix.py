@@ -121,6 +121,11 @@ class Prefix(unittest.TestCase):
         self.assertIn("不影响使用", self.stderr.getvalue())
         self.assertEqual(self.names(), [])
 
+    def test_where_nothing_could_be_kept_nothing_is_computed(self) -> None:
+        with mock.patch("os.access", return_value=False):
+            self.assertEqual(self.start(), [])
+        self.assertEqual(self.stderr.getvalue(), "")
+
     def test_ctrl_c_leaves_nothing_that_is_trusted(self) -> None:
         for function in ("_digest", "_slot"):
             with mock.patch.object(prefix, function, side_effect=KeyboardInterrupt):
@@ -143,6 +148,10 @@ class Prefix(unittest.TestCase):
             prefix.state_name("m", b"u", program, QUESTION),
             prefix.state_name("m", b"t", program, {**QUESTION, "input": "!"}),
         }
+        moved = self.cache / "moved"
+        moved.write_bytes(b"1")
+        os.utime(moved, ns=(program.stat().st_atime_ns, program.stat().st_mtime_ns))
+        self.assertIn(prefix.state_name("m", b"t", moved, QUESTION), names)
         program.write_bytes(b"22")
         names.add(prefix.state_name("m", b"t", program, QUESTION))
         self.assertEqual(len(names), 5)

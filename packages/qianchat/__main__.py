@@ -74,7 +74,7 @@ def serve(args: argparse.Namespace) -> int:
     except OSError as error:
         said = (
             lost_output(error)
-            or "没有人读标准输出，export 的几行写不出去。请不要用管道接走它，或重定向到文件。"
+            or "没有人读标准输出，export 的几行写不出去。请去掉管道，或把输出重定向到文件。"
         )
         with suppress(OSError):
             print(said, file=sys.stderr, flush=True)

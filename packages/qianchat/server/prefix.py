@@ -36,7 +36,7 @@ def folder_flags(cache: Path, help_text: str) -> list[str]:
 def state_name(model: str, template: bytes, program: Path, question: JsonObject) -> str:
     """The file for this model (its SHA-256), template, llama-server and beginning."""
     status = program.stat()
-    build = f"{program} {status.st_size} {status.st_mtime_ns}"
+    build = f"{status.st_size} {status.st_mtime_ns}"
     key = json.dumps([model, build, question], sort_keys=True).encode() + template
     return f"{hashlib.sha256(key).hexdigest()[:32]}.state"
 
@@ -47,6 +47,8 @@ def prepare(port: int, cache: Path, name: str, question: JsonObject) -> None:
     folder = cache / "prefix"
     state = folder / name
     if _is_whole(state) and _slot(port, "restore", name) is not None:
+        return
+    if not os.access(folder, os.W_OK):  # nothing computed here could be kept
         return
     for leftover in _leftovers(folder):
         with suppress(OSError):
