@@ -296,8 +296,9 @@ def main() -> int:
         if args.record:
             check_writable(args.record)
         client = ResponsesClient(args.url, api_key(), timeout())
-        require_an_answer(Server(client, args.model))
-        findings = probe_all(Server(client, args.model))
+        server = Server(client, args.model)
+        require_an_answer(server)
+        findings = probe_all(server)
         if args.record:
             document = {
                 "version": 1,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from unittest import mock
 
 from examples.common import MAX_FILE_BYTES, QUESTION, SAMPLE_PROJECT
 from packages.pi_agent import Conversation
@@ -17,7 +16,7 @@ from packages.pi_ai import JsonObject, MiniPiError
 from packages.pi_coding_agent.tools import ProjectFiles, create_project_tools
 from packages.qianchat.arguments import Parser, whole_number
 from packages.qianchat.connection import connect
-from packages.qianchat.server.local_qwen import LOCAL_MODEL, start_server
+from packages.qianchat.server.local_qwen import start_server
 
 TARGET = 1.5
 
@@ -33,10 +32,8 @@ def main() -> int:
     port = parser.parse_args().port
     begin = time.monotonic()
     try:
-        with (
-            start_server(port) as server,
-            mock.patch.dict(os.environ, {"QWEN_BASE_URL": server.base_url, "QWEN_MODEL": LOCAL_MODEL}),
-        ):
+        with start_server(port) as server:
+            os.environ |= {"QWEN_BASE_URL": server.base_url, "QWEN_MODEL": server.model}
             print(f"起动到就绪：{time.monotonic() - begin:.1f} 秒", flush=True)
             first, second = asked("第一个回答"), asked("第二个回答")
     except MiniPiError as error:

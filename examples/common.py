@@ -6,7 +6,7 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 
 from packages.pi_agent import AgentEvent, AgentLoopConfig, ToolResult
@@ -125,10 +125,8 @@ def run(step: Callable[[Namespace], str], question: str = QUESTION) -> int:
     except SystemExit as ended:
         status, outcome = int(str(ended.code)), {"status": "interrupted"}
     except OSError as error:
-        said = lost_output(error)
-        with suppress(OSError):
-            print(said, end="\n" if said else "", file=sys.stderr, flush=True)
-        status, outcome = 1, {"status": "failed", "error": said or str(error), "kind": type(error).__name__}
+        said = lost_output(error) or str(error)
+        status, outcome = 1, {"status": "failed", "error": said, "kind": type(error).__name__}
     return max(status, _record(args, outcome))
 
 

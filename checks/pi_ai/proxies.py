@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import socket
-import threading
 import unittest
 from collections.abc import Callable
 from unittest import mock
 from urllib.parse import urlsplit
 
-from checks.pi_ai.transport import ASK, BODY, KEY, environment, failure
+from checks.pi_ai.transport import ASK, BODY, KEY, environment, failure, through_a_tunnel
 from checks.support import harness
 from checks.support.harness import table
 from checks.support.server import ScriptedServer
@@ -63,37 +62,14 @@ class ProxiesThatAreRefused(unittest.TestCase):
 
 
 class Tunnels(unittest.TestCase):
-    def through(self, answer: bytes) -> tuple[bytes, str]:
-        """What a proxy that answers so was sent, and the error."""
-        seen = b""
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-
-            def serve() -> None:
-                nonlocal seen
-                connection, _ = listener.accept()
-                with connection:
-                    while b"\r\n\r\n" not in seen:
-                        seen += connection.recv(1000)
-                    connection.sendall(answer)
-                    connection.settimeout(2)
-                    while piece := connection.recv(1000):
-                        seen += piece
-
-            thread = threading.Thread(target=serve)
-            thread.start()
-            with environment(https_proxy=f"http://127.0.0.1:{listener.getsockname()[1]}"):
-                error = failure(self, lambda: ResponsesClient("https://model.invalid", KEY, 5).create(ASK))
-            thread.join()
-        return seen, str(error)
-
     def test_what_follows_its_answer_is_never_taken_for_the_server_s(self) -> None:
         forged = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(BODY) + BODY
-        seen, error = self.through(b"HTTP/1.1 200 Connection established\r\n\r\n" + forged)
+        seen, error = through_a_tunnel(self, b"HTTP/1.1 200 Connection established\r\n\r\n" + forged)
         self.assertIn("CONNECT 的回答后面多发了内容", error)
         self.assertNotIn(KEY.encode(), seen)
 
     def test_it_is_asked_with_a_host_header(self) -> None:
-        seen, _ = self.through(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+        seen, _ = through_a_tunnel(self, b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
         self.assertIn(b"\r\nHost: model.invalid:443\r\n", seen)
 
 

@@ -694,6 +694,31 @@ class Redirects(unittest.TestCase):
         self.assertEqual(other.requests, [])
 
 
+def through_a_tunnel(check: unittest.TestCase, answer: bytes) -> tuple[bytes, str]:
+    """All that a proxy which answers so to CONNECT was sent, and the error that came of it."""
+    seen = b""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            nonlocal seen
+            connection, _ = listener.accept()
+            with connection:
+                while b"\r\n\r\n" not in seen:
+                    seen += connection.recv(1000)
+                connection.sendall(answer)
+                connection.settimeout(2)
+                while piece := connection.recv(1000):
+                    seen += piece
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with environment(https_proxy=f"http://user:pass@127.0.0.1:{listener.getsockname()[1]}"):
+            asker = ResponsesClient("https://model.invalid", KEY, timeout=5)
+            error = failure(check, lambda: asker.create(ASK))
+        thread.join()
+    return seen, str(error)
+
+
 class Proxies(unittest.TestCase):
     def test_loopback_never_goes_through_the_proxy(self) -> None:
         with ScriptedServer() as proxy, ScriptedServer(OK, forever=True) as server:
@@ -715,23 +740,7 @@ class Proxies(unittest.TestCase):
         self.assertEqual(request.headers["proxy-authorization"], "Basic dXNlcjpwYXNz")
 
     def test_https_goes_through_a_tunnel_that_never_sees_the_key(self) -> None:
-        seen = b""
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-
-            def refuse() -> None:
-                nonlocal seen
-                connection, _ = listener.accept()
-                with connection:
-                    while b"\r\n\r\n" not in seen:
-                        seen += connection.recv(1000)
-                    connection.sendall(b"HTTP/1.1 403 Forbidden\r\n\r\n")
-
-            thread = threading.Thread(target=refuse)
-            thread.start()
-            with environment(https_proxy=f"http://user:pass@127.0.0.1:{listener.getsockname()[1]}"):
-                asker = ResponsesClient("https://model.invalid", KEY, timeout=5)
-                failure(self, lambda: asker.create(ASK))
-            thread.join()
+        seen, _ = through_a_tunnel(self, b"HTTP/1.1 403 Forbidden\r\n\r\n")
         self.assertTrue(seen.startswith(b"CONNECT model.invalid:443 "))
         self.assertIn(b"Proxy-Authorization: Basic dXNlcjpwYXNz", seen)
         self.assertNotIn(KEY.encode(), seen)

@@ -13,7 +13,7 @@ from .config import AgentLoopConfig, check_settings
 from .history import close_open_calls, unpaired
 from .loop import AgentEvent, EventSink, ModelClient, Usage, run_agent
 from .tools import AgentTool
-from .whole_file import write_whole
+from .whole_file import regular_file, write_whole
 
 VERSION = 1
 
@@ -35,7 +35,9 @@ class Conversation:
         self._client, self._tools, self._config, self._emit = client, tools, config, emit
         self._history: list[JsonObject] = []
         self._usage: Usage = []
-        self._seen: dict[str, bytes | None] = {}  # by path: what this conversation last read or wrote there
+        self._seen: dict[
+            str, bytes
+        ] = {}  # by path: the digest of what this conversation last read or wrote there
 
     @property
     def history(self) -> list[JsonObject]:
@@ -74,13 +76,12 @@ class Conversation:
         another one by now than this conversation was loaded from, or last saved as.
         """
         try:
-            seen, here = self._seen.get(os.path.realpath(path)), _digest(path)
-            if seen is not None and here not in (None, seen):
+            target = os.path.realpath(path)
+            if target in self._seen and regular_file(target) and self._seen[target] != _digest(_read(target)):
                 raise ValueError("它已经变了（另一个对话也存到了这里），没有改动它")
             document = {"version": VERSION, "history": self.history}
             text = json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
-            write_whole(path, text, 0o600)
-            self._seen[os.path.realpath(path)] = _digest(path)
+            self._seen[target] = _digest(write_whole(target, text, 0o600))
         except (OSError, ValueError, TypeError, RecursionError) as error:
             raise MiniPiError(f"无法保存对话到 {path}：{_why(error)}。请换一个可写的路径。") from None
 
@@ -94,13 +95,11 @@ class Conversation:
         emit: EventSink | None = None,
     ) -> Conversation:
         """Take up a saved conversation. MiniPiError when the file cannot be used; it is left alone."""
-        from pathlib import Path  # here: nobody needs it to ask a question
-
         conversation = cls(client, tools, config, emit)
         try:
-            document = strict_json(Path(path).read_bytes().decode("utf-8"))
-            conversation._history = _checked_history(document)
-            conversation._seen[os.path.realpath(path)] = _digest(path)
+            content = _read(path)
+            conversation._history = _checked_history(strict_json(content.decode("utf-8")))
+            conversation._seen[os.path.realpath(path)] = _digest(content)
         except (OSError, ValueError, MiniPiError) as error:
             raise MiniPiError(
                 f"对话文件 {path} 不能用，没有改动它：{_why(error)}。请检查路径，或换一个文件。"
@@ -129,12 +128,16 @@ def _checked_history(document: Any) -> list[JsonObject]:
     return history
 
 
-def _digest(path: str | os.PathLike[str]) -> bytes | None:
-    """What tells the bytes of a regular file from any others; None for everything else."""
-    import hashlib
-    from pathlib import Path
+def _read(path: str | os.PathLike[str]) -> bytes:
+    from pathlib import Path  # here, as hashlib below: neither is needed to ask a question
 
-    return hashlib.sha256(Path(path).read_bytes()).digest() if os.path.isfile(path) else None  # noqa: PTH113
+    return Path(path).read_bytes()
+
+
+def _digest(content: bytes) -> bytes:
+    import hashlib
+
+    return hashlib.sha256(content).digest()
 
 
 def _why(error: Exception) -> str:

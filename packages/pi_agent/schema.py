@@ -13,9 +13,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-PATTERN_READS = (
-    2_000  # characters: the pattern is the author's, the string the model's, and time is the user's
-)
+# Characters: the pattern is the author's, the string the model's, and time is the user's.
+PATTERN_READS = 2_000
 
 _TYPES: dict[str, Callable[[Any], bool]] = {
     "object": lambda value: isinstance(value, Mapping),

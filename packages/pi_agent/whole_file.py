@@ -6,8 +6,8 @@ import os
 import stat
 
 
-def write_whole(path: str | os.PathLike[str], text: str, mode: int | None = None) -> None:
-    """Replace the file at path, or what a link there leads to, by text in UTF-8.
+def write_whole(path: str | os.PathLike[str], text: str, mode: int | None = None) -> bytes:
+    """Replace the file at path, or what a link there leads to, by text in UTF-8, and return its bytes.
 
     mode: permission bits; None: those of the old file, or what the umask leaves of a new one.
     Raises OSError, also for a directory, a device or a pipe, and ValueError for a name that no file can have.
@@ -21,12 +21,13 @@ def write_whole(path: str | os.PathLike[str], text: str, mode: int | None = None
         umask = os.umask(0)
         os.umask(umask)
         mode = stat.S_IMODE(old.st_mode) if old else 0o666 & ~umask
+    # A lone surrogate becomes \udXXX, which inside a JSON string is its very escape.
+    content = text.encode("utf-8", "backslashreplace")
     temporary = None
     try:
         descriptor, temporary = tempfile.mkstemp(dir=Path(target).parent, prefix=".mini_pi.")
         with os.fdopen(descriptor, "wb") as file:
-            # A lone surrogate becomes \udXXX, which inside a JSON string is its very escape.
-            file.write(text.encode("utf-8", "backslashreplace"))
+            file.write(content)
             file.flush()
             os.fsync(descriptor)
         Path(temporary).chmod(mode)
@@ -34,6 +35,7 @@ def write_whole(path: str | os.PathLike[str], text: str, mode: int | None = None
     finally:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
+    return content
 
 
 def regular_file(path: str | os.PathLike[str]) -> os.stat_result | None:

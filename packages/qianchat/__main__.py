@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 from .. import __version__
@@ -13,7 +11,7 @@ from ..pi_ai.errors import MiniPiError
 from .arguments import Parser, whole_number
 from .chat.prompt import add_chat
 from .server.local_qwen import DEFAULT_CONTEXT, DEFAULT_PORT, exit_error, start_server
-from .terminal import lost_output
+from .terminal import ended_by_signals, lost_output
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -51,14 +49,14 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
 
 def serve(args: argparse.Namespace) -> int:
     """Bring the server up, print how to use it, and stay in front until Ctrl-C or SIGTERM."""
-    for name in ("SIGTERM", "SIGHUP"):
-        if signal.getsignal(number := getattr(signal, name, signal.SIGTERM)) != signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler)
     ready = False
     try:
-        with start_server(
-            args.port, gguf=args.gguf, llama_server=args.llama_server, ctx=args.ctx, threads=args.threads
-        ) as server:
+        with (
+            ended_by_signals(),
+            start_server(
+                args.port, gguf=args.gguf, llama_server=args.llama_server, ctx=args.ctx, threads=args.threads
+            ) as server,
+        ):
             ready = True
             print("Qwen 已就绪，Ctrl-C 停止。在另一个终端里：", file=sys.stderr, flush=True)
             print(f"export QWEN_BASE_URL={server.base_url}")
@@ -68,16 +66,11 @@ def serve(args: argparse.Namespace) -> int:
             print(f"export QWEN_MAX_OUTPUT_TOKENS={min(2048, server.ctx // 4)}", flush=True)
             status = server.child.wait()
             raise exit_error(status or 0, server.log)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):
         print("已停止。" if ready else "已中断；下载好的部分会保留，重新运行时接着来。", file=sys.stderr)
         return 0 if ready else 130
     except OSError as error:
-        said = (
-            lost_output(error)
-            or "没有人读标准输出，export 的几行写不出去。请去掉管道，或把输出重定向到文件。"
-        )
-        with suppress(OSError):
-            print(said, file=sys.stderr, flush=True)
+        lost_output(error, "没有人读标准输出，export 的几行写不出去。请去掉管道，或把输出重定向到文件。")
         return 1
 
 

@@ -9,7 +9,7 @@ import threading
 import time
 import unicodedata
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 
 def printable(text: str) -> str:
@@ -66,13 +66,16 @@ def ended_by_signals() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
-def lost_output(error: OSError) -> str:
+def lost_output(error: OSError, nobody_reads: str = "") -> str:
     """Print no more to a stdout whose reader has left, as `head` does, or that is full, not even at exit.
-    Returns the line that says so, "" where nobody is there to miss anything."""
+    Returns the line that says so, once it is on stderr: nobody_reads where the reader has left."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    said = f"无法读取输入或写出结果：{error.strerror}。请检查标准输出的重定向、管道或磁盘空间后重试。"
     if isinstance(error, BrokenPipeError):
-        return ""
-    return f"无法读取输入或写出结果：{error.strerror}。请检查标准输出的重定向、管道或磁盘空间后重试。"
+        said = nobody_reads
+    with suppress(OSError):  # of a terminal that was closed
+        print(said, end="\n" if said else "", file=sys.stderr, flush=True)
+    return said
 
 
 def soft_streams() -> None:

@@ -60,7 +60,7 @@ class TerminalLines(PipedLines):
 
 def _readline() -> ModuleType | None:
     """readline, set up for UTF-8 and for pasted lines; None where there is none, or none that keeps UTF-8."""
-    if sys.stdin.encoding.lower().replace("-", "") == "utf8" and not _c_speaks_utf8():
+    if sys.stdin.encoding.lower().replace("-", "") == "utf8" and not _set_utf8_locale():
         return None
     try:
         import readline
@@ -71,9 +71,9 @@ def _readline() -> ModuleType | None:
     return readline
 
 
-def _c_speaks_utf8() -> bool:
-    """Whether C functions, which readline calls, read UTF-8, if need be after a change of their locale: in
-    that of LC_ALL=C readline drops all Chinese, although Python itself reads it."""
+def _set_utf8_locale() -> bool:
+    """Let C functions, which readline calls, read UTF-8, and return whether they do: in the locale of LC_ALL=C
+    readline drops all Chinese, although Python itself reads it."""
     for name in ("", "C.UTF-8", "en_US.UTF-8"):
         try:
             locale.setlocale(locale.LC_CTYPE, name)

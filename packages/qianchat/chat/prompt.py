@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +64,7 @@ def main(args: argparse.Namespace) -> int:
         print("已中断。", file=sys.stderr)
         return 130
     except OSError as error:
-        said = lost_output(error)
-        with suppress(OSError):  # of a terminal that was closed
-            print(said, end="\n" if said else "", file=sys.stderr, flush=True)
+        lost_output(error)
         return 1
 
 

@@ -40,14 +40,6 @@ def expanded(path: str | Path, setting: str) -> Path:
         raise MiniPiError(f"{setting} 的 {path} 里没有这个用户的主目录。请写出完整的路径。") from None
 
 
-def unusable(error: OSError) -> MiniPiError:
-    """The error for a cache that cannot be used."""
-    return MiniPiError(
-        f"本机 Qwen 没有准备好：{error}。\n"
-        "请检查缓存目录的权限和剩余空间，或用环境变量 MINI_PI_CACHE 换一个目录。"
-    )
-
-
 @contextmanager
 def locked(cache: Path) -> Iterator[None]:
     """Hold the cache's lock, so that one process installs at a time; the system drops it with us."""

@@ -86,7 +86,7 @@ def start_server(
     to llama-server. Raises MiniPiError, whose message has at most three lines.
     """
     # What installs and runs programs is imported by those who do so: connection.py needs one name from here.
-    from .cache import cache_dir, log_file, unusable
+    from .cache import cache_dir, log_file
     from .child import Child
     from .llama_server import find_llama_server
     from .model import QWEN, installed_model, is_model
@@ -100,7 +100,10 @@ def start_server(
         ours = is_model(path, QWEN)
         log = log_file(cache, f"llama-server-{port}.log")
     except OSError as error:
-        raise unusable(error) from error
+        raise MiniPiError(
+            f"本机 Qwen 没有准备好：{error}。\n"
+            "请检查缓存目录的权限和剩余空间，或用环境变量 MINI_PI_CACHE 换一个目录。"
+        ) from error
     model = LOCAL_MODEL if ours else path.stem.lower()
     command = [str(program.path), "--model", str(path), "--alias", model, "--jinja"]
     command += ["--host", "127.0.0.1", "--port", str(port)]
@@ -130,6 +133,7 @@ def start_server(
 
 def _first_question(model: str) -> dict[str, Any]:
     """A request that begins as those of the examples and the chat do."""
+    from ...pi_agent.history import user_item
     from ...pi_coding_agent.tools import ProjectFiles, create_project_tools
     from ..connection import INSTRUCTIONS
 
@@ -143,7 +147,7 @@ def _first_question(model: str) -> dict[str, Any]:
         "max_output_tokens": 1,
         "temperature": 0,
         "reasoning": {"effort": "none"},
-        "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "。"}]}],
+        "input": [user_item("。")],
     }
 
 
